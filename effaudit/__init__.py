@@ -1,0 +1,1 @@
+"""effaudit tells whether adaptive transformers really save compute."""

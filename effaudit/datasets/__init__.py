@@ -1,0 +1,1 @@
+"""Datasets, one file each; `effaudit.plugins` finds them by file name."""

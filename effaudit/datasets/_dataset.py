@@ -1,0 +1,55 @@
+"""What every dataset offers to training and to audits."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from tokenizers import Tokenizer
+
+from effaudit.record import Caution
+from effaudit.workload import Batch, Split, Task
+
+
+@dataclass(frozen=True)
+class TextExample:
+    """One labelled text before tokenisation."""
+
+    text: str
+    label: int
+    text_pair: str | None = None
+    difficulty: float | None = None
+
+
+class Dataset(ABC):
+    """Examples in fixed splits, as ids. Opened by a dataset module's `open_dataset(spec, tokenizer=None)`.
+
+    Without a tokenizer the module fits one on the training split (or has fixed ids); with one, it
+    uses that, so that ids match trained weights.
+    """
+
+    task: Task
+    vocab_size: int
+    n_classes: int | None = None  # None for causal_lm
+    class_names: tuple[str, ...] = ()
+    tokenizer: Tokenizer | None = None  # None where ids are fixed by the dataset
+
+    @abstractmethod
+    def batches(self, split: Split, batch_size: int, limit: int | None = None) -> Iterator[Batch]:
+        """The split once, in a fixed order, on the CPU; examples of like length share a batch.
+
+        Raises EffauditError when the split is empty or a row cannot be used.
+        """
+
+    @abstractmethod
+    def training_batches(self, batch_size: int, seed: int, first_step: int = 0) -> Iterator[Batch]:
+        """Endless shuffled batches of the training split; the same for the same seed, wherever it starts."""
+
+    @abstractmethod
+    def sha256(self, split: Split) -> str:
+        """The hash of the split's content (text and labels), whatever the tokenizer."""
+
+    def cautions(self) -> tuple[Caution, ...]:
+        """What was noticed so far: truncated texts, unknown symbols, unbalanced or single-class data."""
+        return ()

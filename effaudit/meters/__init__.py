@@ -1,0 +1,1 @@
+"""Meters, one file each; `effaudit.plugins` finds them by file name."""

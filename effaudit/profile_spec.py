@@ -1,0 +1,253 @@
+"""What an audit profile may say, and how a YAML file becomes one."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Any, Literal, TypeVar
+
+import yaml
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
+
+from effaudit import plugins
+from effaudit.errors import EffauditError, unknown_name
+
+METERS = ("routing", "quality", "flops", "memory", "latency", "energy")  # in the order they run
+
+Count = Annotated[int, Field(ge=1)]
+
+
+class Spec(BaseModel):
+    """Base of everything a user writes: frozen, unknown keys refused."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False, populate_by_name=True)
+
+
+class DataSpec(Spec):
+    """Which text: a dataset by name (`chars:<path>` and `table:<path>` carry their file), its options, its batching."""
+
+    dataset: str = "graded"
+    path: str | None = None  # where the user keeps the files of a preset
+    options: dict[str, Any] = {}
+    split: Literal["train", "calibration", "test"] = "test"
+    max_tokens: Annotated[int, Field(ge=2)] = 64
+    vocab_size: Annotated[int, Field(ge=8)] = 20_000
+    batch_size: Count = 32
+    limit: Count | None = None  # examples of the split; None takes all
+
+    @property
+    def kind(self) -> str:
+        """The plug-in's name, without the path after the colon."""
+        return self.dataset.partition(":")[0]
+
+
+class SizeSpec(Spec):
+    """The backbone that all models of a profile share."""
+
+    d_model: Count = 128
+    n_layers: Annotated[int, Field(ge=1)] = 4
+    n_heads: Count = 8
+    d_ff: Count = 512
+    dropout: Annotated[float, Field(ge=0, lt=1)] = 0.1
+
+    @model_validator(mode="after")
+    def _heads_divide_width(self) -> SizeSpec:
+        if self.d_model % self.n_heads:
+            raise ValueError(f"d_model {self.d_model} is not a multiple of n_heads {self.n_heads}")
+        return self
+
+
+class TrainingSpec(Spec):
+    """How a model is trained (AdamW); defaults are those of the TSA code (papers §2.3)."""
+
+    steps: Annotated[int, Field(ge=0)] = 1000
+    batch_size: Count = 64
+    learning_rate: Annotated[float, Field(gt=0)] = 3e-4
+    schedule: Literal["cosine", "linear", "constant"] = "cosine"
+    warmup_steps: Annotated[int, Field(ge=0)] = 200
+    min_lr_fraction: Annotated[float, Field(ge=0, le=1)] = 0.1
+    betas: tuple[float, float] = (0.9, 0.95)
+    weight_decay: Annotated[float, Field(ge=0)] = 0.1
+    decay_all: bool = False  # decay biases, norms and embeddings too (papers §2.3, MLX runs)
+    clip: Annotated[float, Field(gt=0)] | None = 1.0
+    precision: Literal["auto", "float32", "bfloat16"] = "float32"
+    eval_every: Count = 250
+    eval_examples: Count = 1000
+    checkpoint_every: Count = 250
+
+
+class ModelSpec(Spec):
+    """One model of a profile: a variant with its options, where its weights lie, how it is trained."""
+
+    name: Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.+-]*$")]
+    variant: str
+    options: dict[str, Any] = {}
+    weights: str | None = None  # a .safetensors file, relative to the profile
+    init_from: str | None = None  # name of the profile's model whose trained weights it starts from
+    training: dict[str, Any] = {}  # fields of TrainingSpec that differ for this model
+
+    @model_validator(mode="before")
+    @classmethod
+    def _name_alone_is_variant(cls, data: Any) -> Any:
+        if isinstance(data, str):
+            return {"name": data, "variant": data}
+        if isinstance(data, dict):
+            if "variant" in data:
+                return {"name": data["variant"], **data}
+            if "name" in data:
+                return {"variant": data["name"], **data}
+        return data
+
+
+class AuditSpec(Spec):
+    """What is measured, on what, and for how long."""
+
+    meters: tuple[str, ...] = METERS
+    device: str = "auto"
+    dtype: Literal["float32", "bfloat16", "float16", "float64"] = "float32"
+    threads: Count = 1
+    rounds: Annotated[int, Field(ge=2)] = 5  # timed rounds over the models, at least
+    max_seconds: Annotated[float, Field(gt=0)] = 20.0  # for all timed rounds together
+    energy_window_s: Annotated[float, Field(gt=0)] = 2.0
+    country: Annotated[str, Field(pattern=r"^([A-Za-z]{3}|world)$")] | None = None
+    intensity: Annotated[float, Field(gt=0)] | None = None  # gCO2e/kWh
+    pue: Annotated[float, Field(ge=1)] = 1.0
+
+    @field_validator("meters")
+    @classmethod
+    def _known_meters(cls, meters: tuple[str, ...]) -> tuple[str, ...]:
+        for name in meters:
+            if name not in plugins.names("meters"):
+                raise unknown_name("meters", name, plugins.names("meters"))
+        return meters
+
+
+class AuditProfile(Spec):
+    """One audit: data, backbone, models, what to measure, how the models were trained."""
+
+    name: Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.-]*$")] = "audit"
+    description: str = ""
+    seed: Annotated[int, Field(ge=0)] = 0
+    data: DataSpec = DataSpec()
+    size: SizeSpec = SizeSpec()
+    models: Annotated[tuple[ModelSpec, ...], Field(min_length=1)]
+    audit: AuditSpec = AuditSpec()
+    training: TrainingSpec = TrainingSpec()
+
+    @model_validator(mode="after")
+    def _names_fit(self) -> AuditProfile:
+        seen: set[str] = set()
+        for model in self.models:
+            if model.name in seen:
+                raise ValueError(f"two models are called `{model.name}`")
+            if model.variant not in plugins.names("variants"):
+                raise unknown_name("variants", model.variant, plugins.names("variants"))
+            seen.add(model.name)
+        for model in self.models:
+            if model.init_from is not None and model.init_from not in seen:
+                raise unknown_name("models of this profile", model.init_from, seen)
+        if self.data.kind not in plugins.names("datasets"):
+            raise unknown_name("datasets", self.data.kind, plugins.names("datasets"))
+        return self
+
+    def training_of(self, model: ModelSpec) -> TrainingSpec:
+        """The training settings of one model: the profile's, with the model's own on top."""
+        return validated(TrainingSpec, {**self.training.model_dump(), **model.training}, f"training of `{model.name}`")
+
+
+class ModelConfig(Spec):
+    """What a variant is built from; lies beside its weights."""
+
+    variant: str
+    task: Literal["classification", "causal_lm"]
+    vocab_size: Count
+    n_classes: Count | None = None  # None for causal_lm
+    max_tokens: Count
+    d_model: Count
+    n_layers: Count
+    n_heads: Count
+    d_ff: Count
+    dropout: float = 0.0
+    options: dict[str, Any] = {}
+
+
+SpecT = TypeVar("SpecT", bound=BaseModel)
+
+
+def validated(spec: type[SpecT], data: object, where: str) -> SpecT:
+    """`data` as a `spec`.
+
+    Raises EffauditError naming the key, the value given and what would be right.
+    """
+    try:
+        return spec.model_validate(data)
+    except ValidationError as error:
+        raise _first_mistake(spec, error, where) from error
+
+
+def _first_mistake(spec: type[BaseModel], error: ValidationError, where: str) -> EffauditError:
+    first = error.errors()[0]
+    path = ".".join(str(part) for part in first["loc"])
+    place = f"{where}: {path}" if path else where
+    if first["type"] == "extra_forbidden":
+        known = _fields_at(spec, first["loc"][:-1])
+        wrong = unknown_name(f"keys of {where}", path, known) if known else EffauditError(f"{place}: unknown key")
+        close = unknown_name("", str(first["loc"][-1]), known).hint if known else ""
+        return EffauditError(wrong.message, close)
+    message = first["msg"].removeprefix("Value error, ")
+    given = first["input"]
+    shown = f", given `{given}`" if isinstance(given, str | int | float | bool) else ""
+    return EffauditError(f"{place}: {message}{shown}")
+
+
+def _fields_at(spec: type[BaseModel], path: tuple[int | str, ...]) -> list[str]:
+    """The keys allowed at `path` inside `spec`, following nested specs and tuples of them."""
+    current: type[BaseModel] | None = spec
+    for part in path:
+        if isinstance(part, int) or current is None:
+            continue
+        field = current.model_fields.get(part)
+        current = _spec_inside(field.annotation) if field else None
+    return [f.alias or name for name, f in current.model_fields.items()] if current else []
+
+
+def _spec_inside(annotation: Any) -> type[BaseModel] | None:
+    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
+        return annotation
+    for argument in getattr(annotation, "__args__", ()):
+        if (found := _spec_inside(argument)) is not None:
+            return found
+    return None
+
+
+def builtin_profiles() -> dict[str, Path]:
+    """The profiles that ship with effaudit, by name: in the package when installed, beside it in a checkout."""
+    package = Path(__file__).parent
+    folder = next((f for f in (package / "profiles", package.parent / "profiles") if f.is_dir()), None)
+    return {path.stem: path for path in sorted(folder.glob("*.yaml"))} if folder else {}
+
+
+def load_profile(target: str | Path) -> AuditProfile:
+    """The profile of a YAML file or of a built-in name.
+
+    Raises EffauditError when there is none, or naming the first key or value that is wrong.
+    """
+    path = Path(target)
+    if not path.is_file():
+        builtin = builtin_profiles()
+        if str(target) not in builtin:
+            if path.suffix in (".yaml", ".yml") or "/" in str(target):
+                raise EffauditError(f"no profile file `{target}`", f"built-in profiles: {', '.join(builtin)}")
+            raise unknown_name("built-in profiles", str(target), builtin)
+        path = builtin[str(target)]
+    try:
+        data = yaml.safe_load(path.read_text(encoding="utf-8"))
+    except (OSError, UnicodeDecodeError) as error:
+        raise EffauditError(f"cannot read profile `{path}`: {error}") from error
+    except yaml.YAMLError as error:
+        mark = getattr(error, "problem_mark", None)
+        where = f"line {mark.line + 1}, column {mark.column + 1}: " if mark else ""
+        raise EffauditError(f"`{path}` is not YAML: {where}{getattr(error, 'problem', error)}") from error
+    if not isinstance(data, dict):
+        kind = "empty" if data is None else f"a {type(data).__name__}"
+        raise EffauditError(f"`{path}` is {kind}, not a mapping", "a profile has keys such as `data:` and `models:`")
+    return validated(AuditProfile, {"name": path.stem, **data}, f"`{path.name}`")

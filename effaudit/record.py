@@ -1,0 +1,266 @@
+"""What an audit found: measurements with their provenance, and the files they are kept in."""
+
+from __future__ import annotations
+
+import csv
+import json
+import os
+import tempfile
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Any, Literal
+
+from pydantic import BaseModel, ConfigDict, ValidationError, model_validator
+
+from effaudit.errors import EffauditError
+
+SCHEMA_VERSION = 1
+
+Better = Literal["lower", "higher", "neither"]
+Source = Literal["counted", "measured", "modelled", "unavailable"]
+
+
+class _Frozen(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False, protected_namespaces=())
+
+
+class Caution(_Frozen):
+    """A reason to distrust or complete a figure: a code for machines, a text and the next step for people."""
+
+    code: str
+    text: str
+    hint: str = ""
+
+
+class Measurement(_Frozen):
+    """One figure with its unit, direction and provenance; `value` is None exactly when unavailable, and `method` says why."""
+
+    name: str
+    unit: str
+    better: Better
+    source: Source
+    method: str
+    value: int | float | None
+    samples: tuple[float, ...] = ()
+    cautions: tuple[Caution, ...] = ()
+
+    @model_validator(mode="after")
+    def _value_matches_source(self) -> Measurement:
+        if (self.value is None) != (self.source == "unavailable"):
+            raise ValueError(f"{self.name}: value {self.value!r} does not fit source {self.source!r}")
+        return self
+
+
+def unavailable(name: str, unit: str, better: Better, reason: str, *cautions: Caution) -> Measurement:
+    """The measurement that cannot be had, with the reason."""
+    return Measurement(
+        name=name, unit=unit, better=better, source="unavailable", method=reason, value=None, cautions=cautions
+    )
+
+
+class LayerRow(_Frozen):
+    """Routing of one layer (1-based), means over real tokens; None where the variant makes no such choice."""
+
+    layer: int
+    head_fraction: float | None = None
+    budget: float | None = None
+    alpha_soft: float | None = None
+    alpha_hard: float | None = None
+    exit_share: float | None = None
+
+
+class ModuleRow(_Frozen):
+    """FLOPs of one module path, own plus children, over the workload."""
+
+    path: str
+    flops: int
+    calls: int
+
+
+class ExampleRow(_Frozen):
+    """One example of the workload; None where a column does not apply."""
+
+    index: int
+    label: int | None = None
+    correct: float | None = None  # share of asked tokens for language modelling
+    loss: float | None = None
+    n_tokens: int | None = None
+    difficulty: float | None = None
+    flops_routed: int | None = None
+    budget: float | None = None
+    heads: float | None = None
+    alpha_hard: float | None = None
+    exit_layer: float | None = None
+
+
+class Findings(_Frozen):
+    """What one meter found for one workload; example rows of several meters are merged by index."""
+
+    measurements: tuple[Measurement, ...]
+    layers: tuple[LayerRow, ...] = ()
+    modules: tuple[ModuleRow, ...] = ()
+    examples: tuple[ExampleRow, ...] = ()
+    cautions: tuple[Caution, ...] = ()
+
+
+class Environment(_Frozen):
+    """The machine and software; `fingerprint` is the part that makes timings comparable."""
+
+    device: str
+    device_name: str
+    torch: str
+    python: str
+    os: str
+    cpu_model: str
+    cpu_flags: tuple[str, ...]
+    n_cpus: int
+    threads: int
+    dtype: str
+    load_average: tuple[float, ...] | None
+    git_commit: str | None
+    fingerprint: str
+
+
+class ModelInfo(_Frozen):
+    name: str
+    variant: str
+    options: dict[str, Any]  # resolved: every option of the variant with its value
+    n_params: int
+    weights_sha256: str | None
+    training: dict[str, Any] | None = None  # the training record that lies beside the weights
+
+
+class WorkloadInfo(_Frozen):
+    dataset: str
+    split: str
+    task: str
+    n_examples: int
+    n_tokens: int
+    n_padding: int
+    batch_size: int
+    sha256: str
+    class_names: tuple[str, ...] = ()
+
+
+class AuditRecord(_Frozen):
+    """Everything found about one model on one workload; self-describing, so old records stay readable."""
+
+    schema_version: int = SCHEMA_VERSION
+    created_utc: str
+    effaudit_version: str
+    profile: dict[str, Any]
+    environment: Environment
+    model: ModelInfo
+    workload: WorkloadInfo
+    measurements: tuple[Measurement, ...]
+    layers: tuple[LayerRow, ...] = ()
+    modules: tuple[ModuleRow, ...] = ()
+    examples: str | None = None
+    cautions: tuple[Caution, ...] = ()
+
+    def __getitem__(self, name: str) -> Measurement:
+        for measurement in self.measurements:
+            if measurement.name == name:
+                return measurement
+        raise KeyError(name)
+
+    def get(self, name: str) -> Measurement | None:
+        """The measurement of that name, or None where the audit did not ask for it."""
+        return next((m for m in self.measurements if m.name == name), None)
+
+    def value(self, name: str) -> int | float | None:
+        """The value of a measurement, or None where it is absent or unavailable."""
+        measurement = self.get(name)
+        return measurement.value if measurement else None
+
+
+def write_atomically(path: Path, text: str) -> None:
+    """Writes `text` beside `path` and renames it, so that a full disk leaves no half file.
+
+    Raises EffauditError when the file cannot be written.
+    """
+    temporary = None
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        descriptor, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+        with os.fdopen(descriptor, "w", encoding="utf-8", newline="") as file:
+            file.write(text)
+            file.flush()
+            os.fsync(file.fileno())
+        os.chmod(temporary, 0o644)
+        os.replace(temporary, path)
+    except OSError as error:
+        if temporary is not None:
+            Path(temporary).unlink(missing_ok=True)
+        reason = error.strerror or str(error)
+        raise EffauditError(f"cannot write `{path}`: {reason}", "free some space or choose another --out") from error
+
+
+def to_json(records: Iterable[AuditRecord]) -> str:
+    """The one JSON document of the contract: `{"records": [...]}`, RFC 8259."""
+    document = {"records": [record.model_dump(mode="json") for record in records]}
+    return json.dumps(document, indent=1, allow_nan=False, ensure_ascii=False)
+
+
+def save_record(record: AuditRecord, path: Path) -> None:
+    """Writes one record as JSON.
+
+    Raises EffauditError when `path` exists (a record is never overwritten) or cannot be written.
+    """
+    if path.exists():
+        raise EffauditError(f"`{path}` exists already", "records are never overwritten: choose another --out")
+    text = json.dumps(record.model_dump(mode="json"), indent=1, allow_nan=False, ensure_ascii=False)
+    write_atomically(path, text + "\n")
+
+
+def load_record(path: str | Path) -> AuditRecord:
+    """Reads one record.
+
+    Raises EffauditError when the file is missing, is no record, or has a newer schema.
+    """
+    path = Path(path)
+    try:
+        data = json.loads(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise EffauditError(f"cannot read record `{path}`: {error.strerror}") from error
+    except ValueError as error:
+        raise EffauditError(f"`{path}` is not JSON: {error}", "records are written by `effaudit profile`") from error
+    version = data.get("schema_version") if isinstance(data, dict) else None
+    if not isinstance(version, int):
+        raise EffauditError(f"`{path}` is not an effaudit record: no schema_version")
+    if version > SCHEMA_VERSION:
+        raise EffauditError(
+            f"`{path}` has record schema {version}, this effaudit reads up to {SCHEMA_VERSION}", "upgrade effaudit"
+        )
+    try:
+        return AuditRecord.model_validate(data)
+    except ValidationError as error:
+        first = error.errors()[0]
+        where = ".".join(str(part) for part in first["loc"])
+        raise EffauditError(f"`{path}` is not a valid record: {where}: {first['msg']}") from error
+
+
+def save_examples(rows: Sequence[ExampleRow], path: Path) -> None:
+    """Writes the per-example table as CSV, an empty cell for None."""
+    columns = list(ExampleRow.model_fields)
+    lines = [",".join(columns)]
+    for row in rows:
+        values = (getattr(row, column) for column in columns)
+        lines.append(",".join("" if value is None else repr(value) for value in values))
+    write_atomically(path, "\n".join(lines) + "\n")
+
+
+def load_examples(path: Path) -> list[ExampleRow]:
+    """Reads a per-example table.
+
+    Raises EffauditError when the file is missing or not such a table.
+    """
+    try:
+        with path.open(encoding="utf-8", newline="") as file:
+            return [
+                ExampleRow.model_validate({k: v for k, v in row.items() if v != ""}) for row in csv.DictReader(file)
+            ]
+    except OSError as error:
+        raise EffauditError(f"cannot read examples `{path}`: {error.strerror}") from error
+    except ValidationError as error:
+        raise EffauditError(f"`{path}` is not a per-example table: {error.errors()[0]['msg']}") from error

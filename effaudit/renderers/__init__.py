@@ -1,0 +1,1 @@
+"""Renderers, one file each; `effaudit.plugins` finds them by file name."""

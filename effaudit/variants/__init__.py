@@ -1,0 +1,1 @@
+"""Model variants, one file each; `effaudit.plugins` finds them by file name."""
