@@ -73,6 +73,7 @@ class TrainingSpec(Spec):
     eval_every: Count = 250
     eval_examples: Count = 1000
     checkpoint_every: Count = 250
+    keep: Literal["best", "last"] = "last"  # which weights an audit loads
 
 
 class ModelSpec(Spec):

@@ -1,0 +1,148 @@
+"""From a profile's words to a dataset and models with their weights."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from types import ModuleType
+
+import torch
+from torch import nn
+
+from effaudit import plugins
+from effaudit.datasets._dataset import Dataset
+from effaudit.errors import EffauditError
+from effaudit.profile_spec import AuditProfile, ModelConfig, ModelSpec, validated
+from effaudit.record import Caution
+from effaudit.weight_files import TOKENIZER_FILE, TrainedWeights, fit_weights, load_weights
+
+TRAINED = Path("reports/weights")  # where `effaudit train` puts weights, below the current folder
+
+
+@dataclass(frozen=True)
+class Assembled:
+    """A model ready to run, in eval mode on the CPU, with what it was made from."""
+
+    spec: ModelSpec
+    config: ModelConfig
+    variant: ModuleType
+    model: nn.Module
+    weights: TrainedWeights | None
+    cautions: tuple[Caution, ...]
+
+
+def weights_folder(profile: AuditProfile) -> Path | None:
+    """Where the profile's trained weights lie: those that ship with effaudit, else those trained here."""
+    for folder in (Path(__file__).parent / "weights" / profile.name, TRAINED / profile.name):
+        if folder.is_dir():
+            return folder
+    return None
+
+
+def find_weights(profile: AuditProfile, spec: ModelSpec, given: Path | None) -> Path | None:
+    """The weights file of one model: `given` (a file, or a folder with one file a model), the profile's, the trained.
+
+    Raises EffauditError when a file was named and is not there.
+    """
+    named = given if given is not None else Path(spec.weights) if spec.weights else None
+    if named is not None and not named.is_dir():
+        if not named.is_file():
+            raise EffauditError(f"no weights file `{named}`", "`effaudit train` writes them")
+        return named
+    folder = named or weights_folder(profile)
+    path = folder / f"{spec.name}.safetensors" if folder else None
+    if path is not None and path.is_file():
+        return path
+    if named is not None:
+        raise EffauditError(f"no weights for `{spec.name}` in `{named}`", f"expected `{path}`")
+    return None
+
+
+def open_data(profile: AuditProfile, weights: TrainedWeights | None = None) -> Dataset:
+    """The profile's dataset; with trained weights, under the tokenizer that they were trained with."""
+    module = plugins.load("datasets", profile.data.kind)
+    dataset: Dataset = module.open_dataset(profile.data, weights.tokenizer if weights else None)
+    return dataset
+
+
+def model_config(profile: AuditProfile, spec: ModelSpec, dataset: Dataset) -> ModelConfig:
+    """The config of one model: shared size, the dataset's vocabulary and classes, resolved options.
+
+    Raises EffauditError when an option is unknown or the variant does not do this task.
+    """
+    variant = plugins.load("variants", spec.variant)
+    options = validated(variant.Options, spec.options, f"options of `{spec.name}`")
+    return ModelConfig(
+        variant=spec.variant,
+        task=dataset.task,
+        vocab_size=dataset.vocab_size,
+        n_classes=dataset.n_classes,
+        max_tokens=profile.data.max_tokens,
+        **profile.size.model_dump(),
+        options=options.model_dump(mode="json", by_alias=True),
+    )
+
+
+def assemble(profile: AuditProfile, spec: ModelSpec, dataset: Dataset, weights: TrainedWeights | None) -> Assembled:
+    """Builds one model and loads its weights; without any, seeded random ones, and a caution.
+
+    Raises EffauditError when options or weights do not fit.
+    """
+    config = model_config(profile, spec, dataset)
+    variant = plugins.load("variants", spec.variant)
+    cautions = []
+    if weights is None:
+        cautions.append(
+            Caution(
+                code="untrained",
+                text=f"{spec.name} has random weights: its quality and routing mean nothing",
+                hint=f"train it: effaudit train {profile.name}, or give --weights FILE",
+            )
+        )
+    elif weights.config is not None:
+        config, found = _as_trained(spec, config, weights.config)
+        cautions += found
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(profile.seed)
+        model: nn.Module = variant.build(config)
+    if weights is not None:
+        fit_weights(model, weights)
+    return Assembled(spec, config, variant, model.eval(), weights, tuple(cautions))
+
+
+def _as_trained(spec: ModelSpec, config: ModelConfig, trained: ModelConfig) -> tuple[ModelConfig, list[Caution]]:
+    """The config with the options that the weights were trained with where the profile says nothing."""
+    if trained.variant != config.variant:
+        raise EffauditError(f"the weights of `{spec.name}` are of variant `{trained.variant}`, not `{config.variant}`")
+    options = {**config.options, **trained.options, **spec.options}
+    training_only = {"lambda", "router_bias", "anneal_to", "loss", "finetune_steps", "budget_loss", "head_fraction"}
+    cautions = [
+        Caution(
+            code="trained_otherwise",
+            text=f"{spec.name}: `{key}` acts in training; the weights were trained with {trained.options[key]}, "
+            f"not {value}",
+            hint="retrain with the new value, or leave it out",
+        )
+        for key, value in options.items()
+        if key in training_only and key in trained.options and trained.options[key] != value
+    ]
+    return config.model_copy(update={"options": options, "dropout": trained.dropout}), cautions
+
+
+def load_all(profile: AuditProfile, given: Path | None) -> tuple[Dataset, list[Assembled]]:
+    """The dataset and every model of the profile, all under one tokenizer.
+
+    Raises EffauditError when models were trained with different tokenizers.
+    """
+    paths = [find_weights(profile, spec, given) for spec in profile.models]
+    weights = [load_weights(path) if path else None for path in paths]
+    trained = [w for w in weights if w is not None]
+    tokenizers = {w.tokenizer.to_str() for w in trained if w.tokenizer is not None}
+    if len(tokenizers) > 1:
+        raise EffauditError(
+            "the models were trained with different tokenizers, so their inputs would differ",
+            f"train them together, so that they share one {TOKENIZER_FILE}",
+        )
+    dataset = open_data(profile, trained[0] if trained else None)
+    assembled = [assemble(profile, spec, dataset, w) for spec, w in zip(profile.models, weights, strict=True)]
+    return dataset, assembled

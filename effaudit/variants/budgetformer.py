@@ -1,0 +1,183 @@
+"""BudgetFormer (arXiv 2604.22583): each input chooses how many heads each layer runs, and which.
+
+The paper's text leaves gaps; each is an option with the default of papers §1.2.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Annotated, Literal
+
+import torch
+from pydantic import Field
+from torch import Tensor, nn
+
+from effaudit.errors import EffauditError
+from effaudit.profile_spec import ModelConfig, validated
+from effaudit.variants._blocks import (
+    Backbone,
+    Block,
+    Costs,
+    VariantOptions,
+    Visibility,
+    masked_mean,
+    per_example,
+    task_loss,
+)
+from effaudit.workload import Batch, Execution, Output, Routing
+
+TASKS = ("classification",)
+
+Unit = Annotated[float, Field(ge=0, le=1)]
+NonNegative = Annotated[float, Field(ge=0)]
+
+
+class Options(VariantOptions):
+    """`k_rule` and `head_gate` act at inference; the losses, noise and temperature in training only."""
+
+    k_rule: Literal["floor", "ceil", "round"] = "floor"
+    head_gate: Literal["soft", "binary"] = "soft"
+    budget_scope: Literal["layer", "model"] = "layer"  # pool each layer's normed input, or the embeddings once
+    budget_loss: Literal["band", "target"] = "band"
+    s_min: Unit = 0.1
+    s_max: Unit = 0.9
+    s_target: Unit = 0.5
+    lambda_budget: NonNegative = 1.0
+    lambda_entropy: NonNegative = 0.01  # rewards entropy at first, penalises it at the end
+    noise: NonNegative = 1.0  # initial deviation of the Gaussian noise on scores, falls linearly to 0
+    tau_start: Annotated[float, Field(gt=0)] = 2.0
+    tau_end: Annotated[float, Field(gt=0)] = 0.5
+
+
+class BudgetNet(nn.Module):
+    """Budget s (papers §1.1: two layers, sigmoid) and head scores u (one linear layer) of a pooled input."""
+
+    def __init__(self, d_model: int, n_scores: int) -> None:
+        super().__init__()
+        self.hidden = nn.Linear(d_model, budget_width(d_model))
+        self.budget = nn.Linear(budget_width(d_model), 1)
+        self.scores = nn.Linear(d_model, n_scores)
+        nn.init.zeros_(self.budget.bias)
+
+    def forward(self, pooled: Tensor) -> tuple[Tensor, Tensor]:
+        """`pooled` (B, D) to s (B,) and u (B, n_scores)."""
+        s = torch.sigmoid(self.budget(torch.relu(self.hidden(pooled))))
+        return s.squeeze(-1), self.scores(pooled)
+
+
+def budget_width(d_model: int) -> int:
+    return max(d_model // 4, 1)
+
+
+class BudgetFormer(Backbone):
+    """Training weighs all heads softly; inference runs the k best-scored ones, k >= 1."""
+
+    temperature: Tensor
+
+    def __init__(self, config: ModelConfig, options: Options) -> None:
+        super().__init__(config)
+        self.options = options
+        is_shared = options.budget_scope == "model"
+        n_scores = config.n_heads * (config.n_layers if is_shared else 1)
+        self.budgets = nn.ModuleList(
+            BudgetNet(config.d_model, n_scores) for _ in range(1 if is_shared else config.n_layers)
+        )
+        self.register_buffer("temperature", torch.tensor(options.tau_end))
+        self._noise = 0.0
+
+    def forward(self, batch: Batch, routing: Routing | None = None) -> Output:
+        return self._run(batch, routing)[0]
+
+    def _run(self, batch: Batch, routing: Routing | None) -> tuple[Output, Tensor]:
+        """The output, and the heads' relevance p (B, L, H)."""
+        visible = self.visibility(batch)
+        h = self.embedded(batch)
+        shared = self.budgets[0](masked_mean(h, batch.mask)) if self.options.budget_scope == "model" else None
+        budgets, relevances, runs_all, gates = [], [], [], []
+        for layer, block in enumerate(self.blocks):
+            normed = block.norm1(h)
+            if shared is None:
+                s, scores = self.budgets[layer](masked_mean(normed, batch.mask))
+            else:
+                s, scores = shared[0], shared[1].unflatten(-1, (len(self.blocks), -1))[:, layer]
+            if self.training and self._noise > 0:
+                scores = scores + self._noise * torch.randn_like(scores)
+            p = torch.softmax(scores / self.temperature, dim=-1)  # (B, H)
+            gate = (s[:, None] * p.shape[1] * p).clamp(max=1)
+            runs = self._top(scores, s)
+            if routing is not None and routing.heads is not None:
+                runs = routing.heads[:, layer]
+                gate = torch.ones_like(gate) if routing.head_gate is None else routing.head_gate[:, layer]
+            elif self.options.head_gate == "binary" and not self.training:
+                gate = torch.ones_like(gate)
+            h = h + self._attend(block, normed, visible, runs, gate)
+            h = h + block.ffn(block.norm2(h))
+            for kept, value in zip((budgets, relevances, runs_all, gates), (s, p, runs, gate), strict=True):
+                kept.append(value)
+        decided = Routing(
+            path=("soft" if self.training else self.options.execution,) * len(self.blocks),
+            heads=torch.stack(runs_all, dim=1),
+            budget=torch.stack(budgets, dim=1),
+            head_gate=torch.stack(gates, dim=1),
+        )
+        return Output(self.head(h, batch.mask), decided), torch.stack(relevances, dim=1)
+
+    def _top(self, scores: Tensor, s: Tensor) -> Tensor:
+        """The k best-scored heads as (B, H) bool, ties to the lowest index (papers §1.2, 7)."""
+        n_heads = scores.shape[1]
+        # s*H of 3 heads may come out as 2.9999998: a relative slack keeps floor and ceil from tipping over.
+        wanted = s.float() * n_heads
+        slack = 1e-5
+        rule = {"floor": (wanted + slack).floor(), "ceil": (wanted - slack).ceil(), "round": wanted.round()}
+        k = rule[self.options.k_rule].clamp(1, n_heads)
+        rank = scores.argsort(dim=-1, descending=True, stable=True).argsort(dim=-1)
+        return rank < k[:, None]
+
+    def _attend(self, block: Block, normed: Tensor, visible: Visibility, runs: Tensor, gate: Tensor) -> Tensor:
+        if self.training:
+            return block.attn(normed, visible, gate)  # type: ignore[no-any-return]
+        if self.options.execution == "masked":
+            return block.attn(normed, visible, gate * runs)  # type: ignore[no-any-return]
+        return block.attn.forward_heads(normed, visible, runs, gate)
+
+    def loss(self, batch: Batch, progress: float) -> Tensor:
+        """Task + budget + entropy loss (papers §1.2, 8 and 9), with the noise and temperature of `progress`."""
+        o = self.options
+        self._noise = o.noise * (1 - progress)
+        self.temperature.fill_(o.tau_end + (o.tau_start - o.tau_end) * math.exp(-5 * progress))
+        output, p = self._run(batch, None)
+        s = output.routing.budget
+        assert s is not None
+        if o.budget_loss == "band":
+            budget = (torch.relu(o.s_min - s) + torch.relu(s - o.s_max)).mean()
+        else:
+            budget = (s.mean() - o.s_target) ** 2
+        entropy = -(p * p.clamp_min(1e-9).log()).sum(dim=-1).mean() / math.log(max(p.shape[-1], 2))
+        schedule = 2 * progress - 1
+        return task_loss(output.logits, batch) + o.lambda_budget * budget + o.lambda_entropy * schedule * entropy
+
+
+def build(config: ModelConfig) -> BudgetFormer:
+    if config.task == "causal_lm":
+        raise EffauditError(
+            "budgetformer cannot run a causal language model: its budget pools all tokens, so each would see the future",
+            "use tsa or early_exit, or a classification dataset",
+        )
+    return BudgetFormer(config, validated(Options, config.options, "options of `budgetformer`"))
+
+
+def flops(config: ModelConfig, batch: Batch, routing: Routing, execution: Execution) -> Tensor:
+    """A head not run spares its share of the attention layer; budget and score networks count except in `dense`."""
+    costs = Costs(config, batch.tokens.shape[1])
+    dense = per_example(batch, costs.dense)
+    if execution == "dense":
+        return dense
+    options = validated(Options, config.options, "options of `budgetformer`")
+    d, width = config.d_model, budget_width(config.d_model)
+    n_nets = 1 if options.budget_scope == "model" else config.n_layers
+    dense += n_nets * 2 * (d * width + width) + 2 * d * config.n_heads * config.n_layers
+    if execution == "masked":
+        return dense
+    assert routing.heads is not None
+    n_left_out = (~routing.heads).sum(dim=(1, 2))  # (B,)
+    return dense - n_left_out * (costs.attention // config.n_heads)

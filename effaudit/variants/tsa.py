@@ -1,0 +1,127 @@
+"""Token-Selective Attention (arXiv 2605.05222): a router before each block but the first gates every token."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+import torch
+from pydantic import Field
+from torch import Tensor, nn
+
+from effaudit.profile_spec import ModelConfig, validated
+from effaudit.variants._blocks import Backbone, Block, Costs, VariantOptions, Visibility, per_example, task_loss
+from effaudit.workload import Batch, Execution, Output, Routing
+
+TASKS = ("classification", "causal_lm")
+
+# The gate hardens over the middle half of training: first the task, last the weights at the final gate.
+ANNEAL_START, ANNEAL_STOP = 0.25, 0.75
+
+
+class Options(VariantOptions):
+    """`lambda` and `router_bias` act in training only; mode, gate and threshold at inference only."""
+
+    mode: Literal["soft", "ffn", "ffn+query"] = "ffn+query"
+    gate: Literal["scaled", "binary"] = "scaled"
+    threshold: Annotated[float, Field(ge=0, le=1)] = 0.5  # a token is active iff p < threshold
+    router_bias: float = -1.0
+    lambda_: Annotated[float, Field(ge=0, alias="lambda")] = 0.001
+    anneal_to: Annotated[float, Field(gt=0, le=1)] = 1.0  # final gate temperature; 1 is the published gate
+
+    @property
+    def is_skipping_tokens(self) -> bool:
+        return self.execution == "skip" and self.mode != "soft"
+
+
+class Router(nn.Module):
+    """The logit of halting each token, from the raw residual stream (papers §2.1)."""
+
+    def __init__(self, d_model: int, bias: float) -> None:
+        super().__init__()
+        hidden = router_width(d_model)
+        self.hidden = nn.Linear(d_model, hidden)
+        self.halt = nn.Linear(hidden, 1)
+        nn.init.constant_(self.halt.bias, bias)
+
+    def forward(self, h: Tensor) -> Tensor:
+        logit: Tensor = self.halt(torch.relu(self.hidden(h)))
+        return logit.squeeze(-1)  # (B, T)
+
+
+def router_width(d_model: int) -> int:
+    return max(d_model // 4, 16)
+
+
+class TokenSelective(Backbone):
+    """Halted tokens keep their state; padding is never halted, so that no saving comes from it."""
+
+    temperature: Tensor
+
+    def __init__(self, config: ModelConfig, options: Options) -> None:
+        super().__init__(config)
+        self.options = options
+        self.routers = nn.ModuleList(Router(config.d_model, options.router_bias) for _ in range(config.n_layers - 1))
+        self.register_buffer("temperature", torch.ones(()))
+
+    def forward(self, batch: Batch, routing: Routing | None = None) -> Output:
+        visible = self.visibility(batch)
+        h = self.blocks[0](self.embedded(batch), visible)
+        everyone = torch.ones_like(batch.mask)
+        tokens, gates = [everyone], [everyone.to(h.dtype)]
+        for layer, (router, block) in enumerate(zip(self.routers, self.blocks[1:], strict=True), start=1):
+            gate = torch.sigmoid(-router(h) / self.temperature)  # (B, T), 1 - p
+            active = gate > 1 - self.options.threshold
+            if routing is not None and routing.tokens is not None:
+                active = routing.tokens[:, :, layer]
+                gate = torch.ones_like(gate) if routing.gate is None else routing.gate[:, :, layer]
+            active = active | ~batch.mask
+            h = self._gated(block, h, visible, active, gate)
+            tokens.append(active)
+            gates.append(gate)
+        path = ("full", *[self.options.mode if self._is_hard else "soft"] * len(self.routers))
+        decided = Routing(path=path, tokens=torch.stack(tokens, dim=-1), gate=torch.stack(gates, dim=-1))
+        return Output(self.head(h, batch.mask), decided)
+
+    @property
+    def _is_hard(self) -> bool:
+        return self.options.mode != "soft" and not self.training
+
+    def _gated(self, block: Block, h: Tensor, visible: Visibility, active: Tensor, gate: Tensor) -> Tensor:
+        if not self._is_hard:
+            return block(h, visible, gate)
+        scale = gate if self.options.gate == "scaled" else None
+        if self.options.execution == "masked":
+            return block(h, visible, active.to(h.dtype) if scale is None else active * scale)
+        if self.options.mode == "ffn":
+            return block.forward_ffn_rows(h, visible, active, scale)
+        return block.forward_rows(h, visible, active, scale)
+
+    def loss(self, batch: Batch, progress: float) -> Tensor:
+        """Cross-entropy + lambda * mean over routers and real tokens of (1 - p)."""
+        ramp = min(max((progress - ANNEAL_START) / (ANNEAL_STOP - ANNEAL_START), 0.0), 1.0)
+        self.temperature.fill_(self.options.anneal_to**ramp)
+        output = self(batch)
+        assert output.routing.gate is not None
+        kept = output.routing.gate[..., 1:].mean(dim=-1)[batch.mask].mean()
+        return task_loss(output.logits, batch) + self.options.lambda_ * kept
+
+
+def build(config: ModelConfig) -> TokenSelective:
+    return TokenSelective(config, validated(Options, config.options, "options of `tsa`"))
+
+
+def flops(config: ModelConfig, batch: Batch, routing: Routing, execution: Execution) -> Tensor:
+    """Routers count except in `dense`; a halted token still costs its keys and values, in `ffn` its attention too."""
+    costs = Costs(config, batch.tokens.shape[1])
+    dense = per_example(batch, costs.dense)
+    if execution == "dense":
+        return dense
+    hidden = router_width(config.d_model)
+    dense += (config.n_layers - 1) * costs.n_tokens * 2 * (config.d_model * hidden + hidden)
+    options = validated(Options, config.options, "options of `tsa`")
+    if execution == "masked" or (execution == "skip" and options.mode == "soft"):
+        return dense
+    assert routing.tokens is not None
+    n_halted = (~routing.tokens).sum(dim=(1, 2))  # (B,)
+    spared = costs.ffn if execution == "skip" and options.mode == "ffn" else costs.ffn + costs.query
+    return dense - n_halted * spared
