@@ -2,18 +2,29 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Annotated, Any, Literal, TypeVar
 
 import yaml
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, field_validator, model_validator
+from pydantic_core import ErrorDetails
 
 from effaudit import plugins
 from effaudit.errors import EffauditError, unknown_name
 
+NAME_RULE = "made of letters, digits, `_`, `.` and `-`, a letter or digit first"
+MODELS_RULE = "a list: each item the name of a variant, or a mapping with `name`, `variant`, `options`"
 METERS = ("routing", "quality", "flops", "memory", "latency", "energy")  # in the order they run
 
-Count = Annotated[int, Field(ge=1)]
+
+def _no_boolean(value: object) -> object:
+    if isinstance(value, bool):
+        raise ValueError("Input should be a number, not true or false")
+    return value
+
+
+Count = Annotated[int, BeforeValidator(_no_boolean), Field(ge=1)]
 
 
 class Spec(BaseModel):
@@ -52,7 +63,10 @@ class SizeSpec(Spec):
     @model_validator(mode="after")
     def _heads_divide_width(self) -> SizeSpec:
         if self.d_model % self.n_heads:
-            raise ValueError(f"d_model {self.d_model} is not a multiple of n_heads {self.n_heads}")
+            raise EffauditError(
+                f"size: d_model {self.d_model} is not a multiple of n_heads {self.n_heads}",
+                "all heads are of one width: choose another of the two",
+            )
         return self
 
 
@@ -79,7 +93,7 @@ class TrainingSpec(Spec):
 class ModelSpec(Spec):
     """One model of a profile: a variant with its options, where its weights lie, how it is trained."""
 
-    name: Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.+-]*$")]
+    name: Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.+-]*$", description=NAME_RULE)]
     variant: str
     options: dict[str, Any] = {}
     weights: str | None = None  # a .safetensors file, relative to the profile
@@ -109,13 +123,17 @@ class AuditSpec(Spec):
     rounds: Annotated[int, Field(ge=2)] = 5  # timed rounds over the models, at least
     max_seconds: Annotated[float, Field(gt=0)] = 20.0  # for all timed rounds together
     energy_window_s: Annotated[float, Field(gt=0)] = 2.0
-    country: Annotated[str, Field(pattern=r"^([A-Za-z]{3}|world)$")] | None = None
+    country: Annotated[str, Field(pattern=r"^([A-Za-z]{3}|world)$")] | None = Field(
+        default=None, description="an ISO 3166-1 alpha-3 code such as DEU, or `world`"
+    )
     intensity: Annotated[float, Field(gt=0)] | None = None  # gCO2e/kWh
     pue: Annotated[float, Field(ge=1)] = 1.0
 
     @field_validator("meters")
     @classmethod
     def _known_meters(cls, meters: tuple[str, ...]) -> tuple[str, ...]:
+        if not meters:
+            raise EffauditError("no meter is named", f"known: {', '.join(plugins.names('meters'))}")
         for name in meters:
             if name not in plugins.names("meters"):
                 raise unknown_name("meters", name, plugins.names("meters"))
@@ -125,12 +143,12 @@ class AuditSpec(Spec):
 class AuditProfile(Spec):
     """One audit: data, backbone, models, what to measure, how the models were trained."""
 
-    name: Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.-]*$")] = "audit"
+    name: Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.-]*$", description=NAME_RULE)] = "audit"
     description: str = ""
     seed: Annotated[int, Field(ge=0)] = 0
     data: DataSpec = DataSpec()
     size: SizeSpec = SizeSpec()
-    models: Annotated[tuple[ModelSpec, ...], Field(min_length=1)]
+    models: Annotated[tuple[ModelSpec, ...], Field(min_length=1, description=MODELS_RULE)]
     audit: AuditSpec = AuditSpec()
     training: TrainingSpec = TrainingSpec()
 
@@ -139,11 +157,14 @@ class AuditProfile(Spec):
         seen: set[str] = set()
         for model in self.models:
             if model.name in seen:
-                raise ValueError(f"two models are called `{model.name}`")
+                raise EffauditError(
+                    f"two models are called `{model.name}`", "give one of them a `name:` of its own beside `variant:`"
+                )
             if model.variant not in plugins.names("variants"):
                 raise unknown_name("variants", model.variant, plugins.names("variants"))
             seen.add(model.name)
         for model in self.models:
+            self.training_of(model)
             if model.init_from is not None and model.init_from not in seen:
                 raise unknown_name("models of this profile", model.init_from, seen)
         if self.data.kind not in plugins.names("datasets"):
@@ -197,7 +218,33 @@ def _first_mistake(spec: type[BaseModel], error: ValidationError, where: str) ->
     message = first["msg"].removeprefix("Value error, ")
     given = first["input"]
     shown = f", given `{given}`" if isinstance(given, str | int | float | bool) else ""
-    return EffauditError(f"{place}: {message}{shown}")
+    return EffauditError(f"{place}: {message}{shown}", _remedy(spec, first))
+
+
+def _remedy(spec: type[BaseModel], mistake: ErrorDetails) -> str:
+    """What would be right at the place of the mistake: the nearest choice, what the key means, its default."""
+    if mistake["type"] == "literal_error":
+        choices = re.findall(r"'([^']*)'", mistake["ctx"]["expected"])
+        return unknown_name("", str(mistake["input"]), choices).hint
+    field, inside = None, spec
+    for part in mistake["loc"]:
+        if not isinstance(part, int):
+            named = {f.alias or name: f for name, f in inside.model_fields.items()}
+            if part not in named:  # a tag of pydantic's, not a key
+                break
+            field = named[part]
+            inside = _spec_inside(field.annotation) or inside
+    if field is None:
+        return f"its keys are {', '.join(_fields_at(spec, ()))}"
+    if mistake["type"] == "missing":
+        return f"its keys are {', '.join(_fields_at(spec, mistake['loc'][:-1]))}"
+    if field.description:
+        return f"it is {field.description}"
+    if keys := _fields_at(spec, mistake["loc"]):
+        return f"its keys are {', '.join(keys)}"
+    if field.is_required() or field.default is None:
+        return ""
+    return f"left out, it is `{field.default}`"
 
 
 def _fields_at(spec: type[BaseModel], path: tuple[int | str, ...]) -> list[str]:
@@ -206,7 +253,7 @@ def _fields_at(spec: type[BaseModel], path: tuple[int | str, ...]) -> list[str]:
     for part in path:
         if isinstance(part, int) or current is None:
             continue
-        field = current.model_fields.get(part)
+        field = {f.alias or name: f for name, f in current.model_fields.items()}.get(part)
         current = _spec_inside(field.annotation) if field else None
     return [f.alias or name for name, f in current.model_fields.items()] if current else []
 
@@ -247,8 +294,16 @@ def load_profile(target: str | Path) -> AuditProfile:
     except yaml.YAMLError as error:
         mark = getattr(error, "problem_mark", None)
         where = f"line {mark.line + 1}, column {mark.column + 1}: " if mark else ""
-        raise EffauditError(f"`{path}` is not YAML: {where}{getattr(error, 'problem', error)}") from error
+        raise EffauditError(
+            f"`{path}` is not YAML: {where}{getattr(error, 'problem', error)}",
+            "a profile is made of `key: value` lines, indented by spaces",
+        ) from error
     if not isinstance(data, dict):
         kind = "empty" if data is None else f"a {type(data).__name__}"
         raise EffauditError(f"`{path}` is {kind}, not a mapping", "a profile has keys such as `data:` and `models:`")
-    return validated(AuditProfile, {"name": path.stem, **data}, f"`{path.name}`")
+    profile = validated(AuditProfile, {"name": path.stem, **data}, f"`{path.name}`")
+    models = tuple(
+        model.model_copy(update={"weights": str(path.parent / model.weights)}) if model.weights else model
+        for model in profile.models
+    )
+    return profile.model_copy(update={"models": models})

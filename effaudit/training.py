@@ -82,9 +82,7 @@ def training_order(profile: AuditProfile) -> list[ModelSpec]:
     return ordered
 
 
-def train_model(
-    profile: AuditProfile, spec: ModelSpec, folder: Path, is_quiet: bool, device: torch.device
-) -> Path:
+def train_model(profile: AuditProfile, spec: ModelSpec, folder: Path, is_quiet: bool, device: torch.device) -> Path:
     """Trains one model, or goes on from its checkpoint; returns its weights file."""
     settings = profile.training_of(spec)
     path = folder / f"{spec.name}.safetensors"
@@ -265,7 +263,8 @@ def schedule(settings: TrainingSpec, step: int) -> float:
 def parameter_groups(model: nn.Module, settings: TrainingSpec) -> list[dict[str, Any]]:
     """Weight decay on matrices; biases, norms and embeddings go without unless `decay_all` (papers §2.3)."""
     embeddings = {id(m.weight) for m in model.modules() if isinstance(m, nn.Embedding)}
-    decayed, free = [], []
+    decayed: list[Tensor] = []
+    free: list[Tensor] = []
     for parameter in model.parameters():
         is_matrix = parameter.dim() >= 2 and id(parameter) not in embeddings
         (decayed if is_matrix or settings.decay_all else free).append(parameter)
@@ -294,9 +293,7 @@ def evaluate(model: nn.Module, batches: list[Batch], device: torch.device) -> Qu
     return Quality(loss / n, n_right / n)
 
 
-def _save_checkpoint(
-    path: Path, identity: str, model: nn.Module, optimizer: torch.optim.Optimizer, run: _Run
-) -> None:
+def _save_checkpoint(path: Path, identity: str, model: nn.Module, optimizer: torch.optim.Optimizer, run: _Run) -> None:
     state = {
         "identity": identity,
         "model": model.state_dict(),
@@ -310,9 +307,9 @@ def _save_checkpoint(
         os.replace(temporary, path)
     except (OSError, RuntimeError) as error:
         temporary.unlink(missing_ok=True)
-        raise EffauditError(f"cannot write checkpoint `{path}`: {error}", "free some space or choose another --out") from (
-            error
-        )
+        raise EffauditError(
+            f"cannot write checkpoint `{path}`: {error}", "free some space or choose another --out"
+        ) from (error)
 
 
 def _load_checkpoint(path: Path, identity: str, model: nn.Module, optimizer: torch.optim.Optimizer) -> _Run:
@@ -326,4 +323,3 @@ def _load_checkpoint(path: Path, identity: str, model: nn.Module, optimizer: tor
     optimizer.load_state_dict(state["optimizer"])
     torch.set_rng_state(state["rng"])
     return _Run(**state["run"])
-

@@ -62,9 +62,8 @@ def _replace(path: Path, data: bytes) -> None:
         os.replace(temporary, path)
     except OSError as error:
         temporary.unlink(missing_ok=True)
-        raise EffauditError(f"cannot write `{path}`: {error.strerror}", "free some space or choose another --out") from (
-            error
-        )
+        hint = "free some space or choose another --out"
+        raise EffauditError(f"cannot write `{path}`: {error.strerror}", hint) from error
 
 
 def save_weights(
@@ -99,9 +98,8 @@ def load_weights(path: Path) -> TrainedWeights:
     try:
         state = parse_tensors(data)
     except SafetensorError as error:
-        raise EffauditError(f"`{path}` is no whole safetensors file: {error}", "it may be truncated: copy it again") from (
-            error
-        )
+        hint = "it may be truncated: copy it again"
+        raise EffauditError(f"`{path}` is no whole safetensors file: {error}", hint) from error
     config, training = _beside(path)
     tokenizer_path = path.with_name(TOKENIZER_FILE)
     tokenizer = Tokenizer.from_file(str(tokenizer_path)) if tokenizer_path.is_file() else None
@@ -127,7 +125,7 @@ def fit_weights(model: nn.Module, weights: TrainedWeights) -> None:
     own = model.state_dict()
     for name, tensor in own.items():
         if name not in weights.state:
-            raise EffauditError(f"`{weights.path}` lacks `{name}`: it is of another variant or size")
+            raise EffauditError(f"`{weights.path}` lacks `{name}`: another variant or size")
         found = weights.state[name]
         if found.shape != tensor.shape:
             raise EffauditError(
@@ -135,5 +133,5 @@ def fit_weights(model: nn.Module, weights: TrainedWeights) -> None:
                 "use the size, dataset and options that the weights were trained with",
             )
     if extra := sorted(set(weights.state) - set(own)):
-        raise EffauditError(f"`{weights.path}` has `{extra[0]}`, which the model lacks: it is of another variant or size")
+        raise EffauditError(f"`{weights.path}` has `{extra[0]}`, which the model lacks: another variant or size")
     model.load_state_dict(weights.state)

@@ -83,6 +83,7 @@ class Workload:
     device: torch.device
     execution: Execution
     is_skipping_tokens: bool  # halted or exited tokens really leave computation in `execution`
+    is_characters: bool  # tokens are characters, so that bits per character mean something
     batches: Callable[[], Iterator[Batch]]
     flops: Callable[[Batch, Routing, Execution], Tensor]
 

@@ -33,6 +33,7 @@ class Dataset(ABC):
     vocab_size: int
     n_classes: int | None = None  # None for causal_lm
     class_names: tuple[str, ...] = ()
+    is_characters: bool = False
     tokenizer: Tokenizer | None = None  # None where ids are fixed by the dataset
 
     @abstractmethod

@@ -7,6 +7,7 @@ FLOPs: 1 multiply-add = 2, matrix products only, attention dense (causal not hal
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -182,7 +183,7 @@ class Block(nn.Module):
         """Attention for all, FFN for the active tokens (B, T) alone; the others stay as they are."""
         rows = Rows.of(active)
         if len(rows) == active.numel():
-            return self(h, visible, gate)  # type: ignore[no-any-return]
+            return self(h, visible, gate)
         factor = active if gate is None else gate * active
         h = h + factor[..., None] * self.attn(self.norm1(h), visible)
         flat = h.flatten(0, 1)
@@ -195,7 +196,7 @@ class Block(nn.Module):
         """Query, scores, mix, output projection and FFN for the active tokens (B, T) alone; keys and values for all."""
         rows = Rows.of(active)
         if len(rows) == active.numel():
-            return self(h, visible, gate)  # type: ignore[no-any-return]
+            return self(h, visible, gate)
         flat, normed = h.flatten(0, 1), self.norm1(h)
         if len(rows) == 0:
             width = self.attn.n_heads * self.attn.head_dim
@@ -213,6 +214,8 @@ class Block(nn.Module):
 class Backbone(nn.Module):
     """Embeddings, blocks, final norm and head: an encoder with masked mean pooling or a decoder with a tied head."""
 
+    blocks: Sequence[Block]
+
     def __init__(self, config: ModelConfig, heads_per_layer: list[int] | None = None) -> None:
         super().__init__()
         self.config = config
@@ -221,7 +224,7 @@ class Backbone(nn.Module):
         self.position = nn.Embedding(config.max_tokens, config.d_model)
         self.dropout = nn.Dropout(config.dropout)
         counts = heads_per_layer or [config.n_heads] * config.n_layers
-        self.blocks = nn.ModuleList(Block(config, n) for n in counts)
+        self.blocks = nn.ModuleList(Block(config, n) for n in counts)  # type: ignore[assignment]
         self.norm = nn.LayerNorm(config.d_model)
         if config.n_classes is not None:
             self.classifier = nn.Linear(config.d_model, config.n_classes)

@@ -6,6 +6,7 @@ The paper's text leaves gaps; each is an option with the default of papers §1.2
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from typing import Annotated, Literal
 
 import torch
@@ -73,15 +74,15 @@ class BudgetFormer(Backbone):
     """Training weighs all heads softly; inference runs the k best-scored ones, k >= 1."""
 
     temperature: Tensor
+    budgets: Sequence[BudgetNet]
 
     def __init__(self, config: ModelConfig, options: Options) -> None:
         super().__init__(config)
         self.options = options
         is_shared = options.budget_scope == "model"
         n_scores = config.n_heads * (config.n_layers if is_shared else 1)
-        self.budgets = nn.ModuleList(
-            BudgetNet(config.d_model, n_scores) for _ in range(1 if is_shared else config.n_layers)
-        )
+        nets = (BudgetNet(config.d_model, n_scores) for _ in range(1 if is_shared else config.n_layers))
+        self.budgets = nn.ModuleList(nets)  # type: ignore[assignment]
         self.register_buffer("temperature", torch.tensor(options.tau_end))
         self._noise = 0.0
 
@@ -93,7 +94,7 @@ class BudgetFormer(Backbone):
         visible = self.visibility(batch)
         h = self.embedded(batch)
         shared = self.budgets[0](masked_mean(h, batch.mask)) if self.options.budget_scope == "model" else None
-        budgets, relevances, runs_all, gates = [], [], [], []
+        decisions: list[tuple[Tensor, Tensor, Tensor, Tensor]] = []  # per layer: s, p, heads run, their gates
         for layer, block in enumerate(self.blocks):
             normed = block.norm1(h)
             if shared is None:
@@ -112,15 +113,15 @@ class BudgetFormer(Backbone):
                 gate = torch.ones_like(gate)
             h = h + self._attend(block, normed, visible, runs, gate)
             h = h + block.ffn(block.norm2(h))
-            for kept, value in zip((budgets, relevances, runs_all, gates), (s, p, runs, gate), strict=True):
-                kept.append(value)
+            decisions.append((s, p, runs, gate))
+        budget, relevance, heads, head_gate = (torch.stack(parts, dim=1) for parts in zip(*decisions, strict=True))
         decided = Routing(
             path=("soft" if self.training else self.options.execution,) * len(self.blocks),
-            heads=torch.stack(runs_all, dim=1),
-            budget=torch.stack(budgets, dim=1),
-            head_gate=torch.stack(gates, dim=1),
+            heads=heads,
+            budget=budget,
+            head_gate=head_gate,
         )
-        return Output(self.head(h, batch.mask), decided), torch.stack(relevances, dim=1)
+        return Output(self.head(h, batch.mask), decided), relevance
 
     def _top(self, scores: Tensor, s: Tensor) -> Tensor:
         """The k best-scored heads as (B, H) bool, ties to the lowest index (papers §1.2, 7)."""
@@ -135,9 +136,9 @@ class BudgetFormer(Backbone):
 
     def _attend(self, block: Block, normed: Tensor, visible: Visibility, runs: Tensor, gate: Tensor) -> Tensor:
         if self.training:
-            return block.attn(normed, visible, gate)  # type: ignore[no-any-return]
+            return block.attn(normed, visible, gate)
         if self.options.execution == "masked":
-            return block.attn(normed, visible, gate * runs)  # type: ignore[no-any-return]
+            return block.attn(normed, visible, gate * runs)
         return block.attn.forward_heads(normed, visible, runs, gate)
 
     def loss(self, batch: Batch, progress: float) -> Tensor:

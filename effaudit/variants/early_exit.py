@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Annotated, Literal
 
 import torch
@@ -62,15 +63,19 @@ class Ledger:
 class EarlyExit(Backbone):
     """`copy` freezes what left, so that others attend to its last state; `oracle` goes on updating it (papers §2.5)."""
 
+    exit_norms: Sequence[nn.LayerNorm]
+    exit_classifiers: Sequence[nn.Linear]
+
     def __init__(self, config: ModelConfig, options: Options) -> None:
         super().__init__(config)
         if options.min_layer > config.n_layers:
             raise EffauditError(f"early_exit: min_layer {options.min_layer} is beyond the last of {config.n_layers}")
         self.options = options
         inner = range(config.n_layers - 1)
-        self.exit_norms = nn.ModuleList(nn.LayerNorm(config.d_model) for _ in inner)
+        self.exit_norms = nn.ModuleList(nn.LayerNorm(config.d_model) for _ in inner)  # type: ignore[assignment]
         if config.n_classes is not None:
-            self.exit_classifiers = nn.ModuleList(nn.Linear(config.d_model, config.n_classes) for _ in inner)
+            classifiers = (nn.Linear(config.d_model, config.n_classes) for _ in inner)
+            self.exit_classifiers = nn.ModuleList(classifiers)  # type: ignore[assignment]
 
     def exit_head(self, layer: int, h: Tensor, mask: Tensor | None) -> Tensor:
         """Logits after block `layer` (0-based): of tokens (N, D), or of examples (N, T, D) pooled over `mask`."""
@@ -196,9 +201,7 @@ class EarlyExit(Backbone):
             return task_loss(self.head(states[-1], batch.mask), batch)
         for layer in range(n_layers - 1 if is_frozen else n_layers):
             h = states[layer + 1]
-            flat = h if self.is_causal else None
-            logits = self.exit_head(layer, h, None if flat is not None else batch.mask)
-            losses.append(task_loss(logits, batch))
+            losses.append(task_loss(self.exit_head(layer, h, None if self.is_causal else batch.mask), batch))
         if self.options.loss == "depth-weighted":
             depths = range(1, n_layers + 1)
             return sum((d * loss for d, loss in zip(depths, losses, strict=True)), losses[0] * 0) / sum(depths)

@@ -100,7 +100,8 @@ def prune(config: ModelConfig, dense: Backbone, batches: Iterable[Batch]) -> Sta
     """The dense model without its least important heads; `config` gets the heads that were kept."""
     options = validated(Options, config.options, "options of `static_heads`")
     kept = choose_heads(head_importance(dense.eval(), batches), options.head_fraction)
-    model = build(config.model_copy(update={"options": {**config.options, "kept_heads": [list(heads) for heads in kept]}}))
+    options_found = {**config.options, "kept_heads": [list(heads) for heads in kept]}
+    model = build(config.model_copy(update={"options": options_found}))
     own, source = model.state_dict(), dense.state_dict()
     head_dim = config.d_model // config.n_heads
     for name in own:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Annotated, Literal
 
 import torch
@@ -56,11 +57,13 @@ class TokenSelective(Backbone):
     """Halted tokens keep their state; padding is never halted, so that no saving comes from it."""
 
     temperature: Tensor
+    routers: Sequence[Router]
 
     def __init__(self, config: ModelConfig, options: Options) -> None:
         super().__init__(config)
         self.options = options
-        self.routers = nn.ModuleList(Router(config.d_model, options.router_bias) for _ in range(config.n_layers - 1))
+        routers = (Router(config.d_model, options.router_bias) for _ in range(config.n_layers - 1))
+        self.routers = nn.ModuleList(routers)  # type: ignore[assignment]
         self.register_buffer("temperature", torch.ones(()))
 
     def forward(self, batch: Batch, routing: Routing | None = None) -> Output:

@@ -1,0 +1,193 @@
+"""What happens at each op of one counted thread: counted by a formula, taken apart, free, or noted as uncounted."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from functools import cache
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch._C import DispatchKey
+from torch._ops import HigherOrderOperator, OpOverload
+from torch._subclasses.fake_tensor import FakeTensor
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils.flop_counter import flop_registry
+
+from effaudit._flop_formulas import (
+    FORMULAS,
+    HIGHER_ORDER_FORMULAS,
+    INTEGER_NAMES,
+    NESTED_FORMULAS,
+)
+from effaudit._free_ops import is_free
+from effaudit._layer_formulas import Formula, encoder_layer_parts
+
+
+@dataclass
+class Tally:
+    """Counts of one thread: FLOPs by module path and op, calls by module path, what has no formula."""
+
+    own: dict[str, dict[str, int]] = field(default_factory=lambda: defaultdict(lambda: defaultdict(int)))
+    calls: dict[str, int] = field(default_factory=lambda: defaultdict(int))
+    integer: dict[str, int] = field(default_factory=lambda: defaultdict(int))
+    uncounted: dict[str, int] = field(default_factory=lambda: defaultdict(int))
+
+
+@dataclass(frozen=True)
+class _Plan:
+    """How one op overload is treated; all flags false and no formula means uncounted."""
+
+    name: str
+    is_free: bool = False
+    is_composite: bool = False
+    is_integer: bool = False
+    formula: Formula | None = None
+    nested_formula: Formula | None = None
+    parts: Callable[..., dict[str, int]] | None = None  # FLOPs by the submodules that a fused op stands for
+
+
+def _torch_formula(op: OpOverload) -> Formula | None:
+    formula = flop_registry.get(op._overloadpacket)
+    return None if formula is None else lambda out, /, *args, **kwargs: formula(*args, **kwargs, out_val=out)
+
+
+def _is_composite(op: OpOverload) -> bool:
+    """Whether the op is made of other ops; TorchScript's own (`prim::…`) are unknown to the dispatcher."""
+    try:
+        return torch._C._dispatch_has_kernel_for_dispatch_key(op.name(), "CompositeImplicitAutograd")
+    except RuntimeError:
+        return False
+
+
+def _planned(op: OpOverload) -> _Plan:
+    """Formula before decomposition before freedom: an op is treated in one way only, so never counted twice."""
+    key = op._schema.name.removesuffix("_")
+    return _Plan(
+        name=str(op._overloadpacket),
+        formula=FORMULAS.get(key) or _torch_formula(op),
+        nested_formula=NESTED_FORMULAS.get(key),
+        is_free=is_free(op),
+        is_composite=_is_composite(op),
+        is_integer=key in INTEGER_NAMES,
+        parts=encoder_layer_parts if key == "aten::_transformer_encoder_layer_fwd" else None,
+    )
+
+
+_PLANS: dict[OpOverload, _Plan] = {}
+
+
+@cache
+def _is_unwrapping(kind: type) -> bool:
+    """Tensor subclasses that turn an op into ops on what they hold, which then come by on their own."""
+    is_plain = kind.__torch_dispatch__ is Tensor.__torch_dispatch__  # type: ignore[attr-defined]
+    return not is_plain and not issubclass(kind, FakeTensor)
+
+
+def _has_nested(args: tuple[Any, ...]) -> bool:
+    return any(isinstance(a, Tensor) and a.is_nested for a in args)
+
+
+class CountingMode(TorchDispatchMode):
+    """Sees every op of the thread that enters it; keeps the stack of modules that are running there."""
+
+    supports_higher_order_operators = True
+
+    def __init__(self, tally: Tally, path: str) -> None:
+        super().__init__()
+        self._tally = tally
+        self.path = path  # of the module that is running
+        self._running: list[tuple[nn.Module, str]] = []  # with the path to go back to
+        self._own = tally.own[path]
+
+    def begin(self, module: nn.Module, path: str | None) -> None:
+        """`module` starts; None for a wrapper that is no level of the model."""
+        self._running.append((module, self.path))
+        if path is not None:
+            self._tally.calls[path] += 1
+            self._go_to(path)
+
+    def end(self, module: nn.Module) -> None:
+        """`module` ended, and with it all that it called, even what ended by an exception caught inside."""
+        while self._running:
+            ended, caller = self._running.pop()
+            if ended is module:
+                return self._go_to(caller)
+        return None
+
+    def add(self, op: str, flops: int) -> None:
+        """FLOPs of the running module that dispatch does not show."""
+        self._own[op] += flops
+
+    def _go_to(self, path: str) -> None:
+        self.path = path
+        self._own = self._tally.own[path]
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        kwargs = kwargs or {}
+        if isinstance(func, HigherOrderOperator):
+            return self._run_higher_order(func, args, kwargs)
+        if types and any(map(_is_unwrapping, types)):
+            return NotImplemented
+        plan = _PLANS.get(func)
+        if plan is None:
+            plan = _PLANS[func] = _planned(func)
+        if plan.formula is not None:
+            out = func(*args, **kwargs)
+            self._count(plan, plan.formula, out, args, kwargs)
+            return out
+        if plan.is_free:
+            return func(*args, **kwargs)
+        return self._run_other(func, plan, args, kwargs)
+
+    def _run_other(self, func: OpOverload, plan: _Plan, args: Any, kwargs: Any) -> Any:
+        if plan.nested_formula is not None and _has_nested(args):
+            out = func(*args, **kwargs)
+            self._count(plan, plan.nested_formula, out, args, kwargs)
+            return out
+        if plan.is_composite:
+            with self:
+                return func._op_dk(DispatchKey.CompositeImplicitAutograd, *args, **kwargs)
+        self._tally.uncounted[plan.name] += 1
+        return func(*args, **kwargs)
+
+    def _count(self, plan: _Plan, formula: Formula, out: Any, args: Any, kwargs: Any) -> None:
+        try:
+            flops = formula(out, *args, **kwargs)
+        except Exception:  # a layout that the formula does not know must not stop the model: it is reported
+            self._tally.uncounted[plan.name] += 1
+            return
+        if plan.parts and self._running and isinstance(self._running[-1][0], nn.TransformerEncoderLayer):
+            self._count_parts(plan.name, plan.parts(*args))
+        elif flops:
+            self._own[plan.name] += flops
+        if plan.is_integer or (type(out) is Tensor and not (out.is_floating_point() or out.is_complex())):
+            self._tally.integer[plan.name] += flops
+
+    def _count_parts(self, op: str, parts: dict[str, int]) -> None:
+        for part, flops in parts.items():
+            path = f"{self.path}.{part}" if self.path else part
+            self._tally.own[path][op] += flops
+            self._tally.calls[path] += 1
+
+    def _run_higher_order(self, func: HigherOrderOperator, args: Any, kwargs: Any) -> Any:
+        """Runs the plain implementation and counts in the functions that it calls: of a `cond`, the branch taken."""
+        name, formula = func.name(), HIGHER_ORDER_FORMULAS.get(func.name())
+        if formula is not None:
+            out = func(*args, **kwargs)
+            self._count(_Plan(name), formula, out, args, kwargs)
+            return out
+        plain: Callable[..., Any] | None = func.py_kernels.get(DispatchKey.CompositeExplicitAutograd)
+        if plain is None or name.startswith("triton"):
+            self._tally.uncounted[name] += 1
+            return func(*args, **kwargs)
+        return plain(*(self._counted_within(a) if callable(a) else a for a in args), **kwargs)
+
+    def _counted_within(self, function: Callable[..., Any]) -> Callable[..., Any]:
+        def counted(*args: Any, **kwargs: Any) -> Any:
+            with self:
+                return function(*args, **kwargs)
+
+        return counted

@@ -1,0 +1,35 @@
+"""Outer products are matrix products that torch runs as broadcast multiplications: counted where they are called."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from effaudit._counting_mode import CountingMode
+from effaudit._patching import patched
+
+_PLACES: tuple[tuple[Any, str], ...] = ((torch, "outer"), (torch, "ger"), (Tensor, "outer"), (Tensor, "ger"))
+
+
+@contextmanager
+def counted_outer_products(mode_here: Callable[[], CountingMode | None]) -> Iterator[None]:
+    """`outer` and `ger` also count, in threads that have a mode, for as long as the context lasts."""
+    with ExitStack() as stack:
+        for place, name in _PLACES:
+            stack.enter_context(patched(place, name, _counting(getattr(place, name), mode_here)))
+        yield
+
+
+def _counting(outer: Callable[..., Tensor], mode_here: Callable[[], CountingMode | None]) -> Callable[..., Tensor]:
+    def counted(*args: Any, **kwargs: Any) -> Tensor:
+        product = outer(*args, **kwargs)
+        mode = mode_here()
+        if mode is not None:
+            mode.add("aten.outer", 2 * product.numel())
+        return product
+
+    return counted

@@ -1,0 +1,160 @@
+"""How one record differs from another: a ratio, an interval and a verdict for each measurement."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from math import isfinite, sqrt
+from typing import Literal
+
+from effaudit import stats
+from effaudit.record import AuditRecord, Measurement
+
+Verdict = Literal["better", "worse", "same", "unsure", "not_comparable"]
+Interval = tuple[float, float]
+
+TIMED_UNITS = ("s", "1/s", "J", "W", "g")  # what varies from run to run and from machine to machine
+WORKLOAD_FREE = ("params", "memory.weights")  # properties of the model alone
+MEMORY_TOLERANCE = 0.05  # a peak read once moves by a few per cent with the allocator; also the gate's default
+Z_95 = 1.96
+
+
+@dataclass(frozen=True)
+class Delta:
+    """One measurement before and after; `ratio` is after / before, `interval` its 95 % interval.
+
+    None where a value is unavailable or the ratio undefined; `reason` says why, or how the verdict came.
+    """
+
+    name: str
+    before: int | float | None
+    after: int | float | None
+    ratio: float | None
+    interval: Interval | None
+    verdict: Verdict
+    reason: str
+
+
+def compare(before: AuditRecord, after: AuditRecord) -> tuple[Delta, ...]:
+    """Every measurement of either record, in the order of `before`.
+
+    Counted figures compare exactly; timed ones by intervals from their raw samples and only on the same
+    machine; nothing that depends on the input compares across workloads.
+    """
+    names = dict.fromkeys(m.name for record in (before, after) for m in record.measurements)
+    return tuple(compare_measurement(before, after, name) for name in names)
+
+
+def compare_measurement(before: AuditRecord, after: AuditRecord, name: str) -> Delta:
+    """One measurement of `compare`."""
+    old, new = before.get(name), after.get(name)
+    obstacle = _obstacle(before, after, name)
+    if obstacle or old is None or new is None or old.value is None or new.value is None:
+        return Delta(name, before.value(name), after.value(name), None, None, "not_comparable", obstacle)
+    ratio = ratio_of(old.value, new.value)
+    interval = ratio_interval(old, new, before.workload.n_examples)
+    verdict, reason = _verdict(old, new, ratio, interval)
+    return Delta(name, old.value, new.value, ratio, interval, verdict, reason)
+
+
+def workload_difference(before: AuditRecord, after: AuditRecord) -> str:
+    """Why two records did not see the same work, or an empty string."""
+    old, new = before.workload, after.workload
+    if (old.sha256, old.split) != (new.sha256, new.split):
+        return f"another workload: {old.dataset}/{old.split} and {new.dataset}/{new.split} differ in content"
+    for field in ("n_examples", "n_tokens", "batch_size"):
+        if (a := getattr(old, field)) != (b := getattr(new, field)):
+            return f"another workload: {field} {a} and {b}"
+    return ""
+
+
+def is_machine_bound(measurement: Measurement) -> bool:
+    """Whether a figure says as much about the machine as about the model."""
+    return measurement.unit in (*TIMED_UNITS, "B") and measurement.source != "counted"
+
+
+def ratio_of(before: int | float, after: int | float) -> float | None:
+    """after / before; None for a zero base and beyond the range of floats."""
+    try:
+        ratio = after / before
+    except (ZeroDivisionError, OverflowError):
+        return None
+    return float(ratio) if isfinite(ratio) else None
+
+
+def _obstacle(before: AuditRecord, after: AuditRecord, name: str) -> str:
+    old, new = before.get(name), after.get(name)
+    if old is None or new is None:
+        return f"not measured {'before' if old is None else 'after'}"
+    if old.unit != new.unit:
+        return f"in {old.unit} before and {new.unit} after"
+    if old.value is None:
+        return f"unavailable before: {old.method}"
+    if new.value is None:
+        return f"unavailable after: {new.method}"
+    if name not in WORKLOAD_FREE and (difference := workload_difference(before, after)):
+        return difference
+    bound = is_machine_bound(old) or is_machine_bound(new)
+    if bound and before.environment.fingerprint != after.environment.fingerprint:
+        return "measured on different machines or settings"
+    return ""
+
+
+def _verdict(old: Measurement, new: Measurement, ratio: float | None, interval: Interval | None) -> tuple[Verdict, str]:
+    if old.value == new.value:
+        return "same", "equal"
+    if new.better == "neither":
+        return "unsure", "differs, and no direction is better"
+    if old.source == new.source == "counted" and interval is None:
+        return _direction(old, new), "counted exactly"
+    if interval is not None:
+        low, high = interval
+        if low <= 1 <= high:
+            return "unsure", "the 95 % interval of the ratio covers 1"
+        return _direction(old, new), "the 95 % interval of the ratio leaves out 1"
+    if new.unit == "B" and ratio is not None:
+        if abs(ratio - 1) <= MEMORY_TOLERANCE:
+            return "same", f"within {MEMORY_TOLERANCE:.0%}, what one reading of memory can move by"
+        return _direction(old, new), f"beyond {MEMORY_TOLERANCE:.0%}, what one reading of memory can move by"
+    return "unsure", "no interval: too few raw samples"
+
+
+def _direction(old: Measurement, new: Measurement) -> Verdict:
+    assert old.value is not None
+    assert new.value is not None
+    is_lower = new.value < old.value
+    return "better" if is_lower == (new.better == "lower") else "worse"
+
+
+def ratio_interval(before: Measurement, after: Measurement, n_examples: int) -> Interval | None:
+    """The 95 % interval of after / before; None without enough raw samples.
+
+    Accuracies, which have no raw samples, get the binomial interval over `n_examples`: unpaired, so too
+    wide rather than too narrow. Percentiles other than the median get none.
+    """
+    if before.value is None or after.value is None or before.value <= 0:
+        return None
+    if before.name == "quality.accuracy":
+        return _binomial_interval(float(before.value), float(after.value), n_examples)
+    last = before.name.rpartition(".")[2]
+    if last != "p50" and last[:1] == "p" and last[1:].isdigit():
+        return None
+    if len(before.samples) != len(after.samples):
+        return _unpaired_interval(before, after)
+    # Models are timed in turns over the same batches: samples of one index belong together.
+    found = stats.ratio_interval(before.samples, after.samples)
+    return (found.low, found.high) if found is not None and isfinite(found.low + found.high) else None
+
+
+def _unpaired_interval(before: Measurement, after: Measurement) -> Interval | None:
+    """From the extremes of both intervals, so too wide rather than too narrow."""
+    old, new = stats.median_interval(before.samples), stats.median_interval(after.samples)
+    if old is None or new is None or old.low <= 0:
+        return None
+    return new.low / old.high, new.high / old.low
+
+
+def _binomial_interval(before: float, after: float, n: int) -> Interval | None:
+    if n < 1:
+        return None
+    half = Z_95 * sqrt((before * max(0.0, 1 - before) + after * max(0.0, 1 - after)) / n)
+    return (after - half) / before, (after + half) / before

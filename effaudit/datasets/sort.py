@@ -1,0 +1,21 @@
+"""`sort`: the source's symbols in ascending order; a synthetic task with known answers (papers §2.3)."""
+
+from __future__ import annotations
+
+from functools import partial
+
+import numpy as np
+from tokenizers import Tokenizer
+
+from effaudit.datasets._sequences import Options, SequenceTask
+from effaudit.profile_spec import DataSpec
+
+__all__ = ["Options", "open_dataset"]
+
+
+def open_dataset(spec: DataSpec, tokenizer: Tokenizer | None = None) -> SequenceTask:
+    """Sequences fixed by the options; a tokenizer plays no part.
+
+    Raises EffauditError when a sequence does not fit max_tokens.
+    """
+    return SequenceTask(spec, partial(np.sort, axis=1))

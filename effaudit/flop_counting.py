@@ -1,0 +1,237 @@
+"""How many FLOPs a model really executes, by module and by op, and which ops could not be counted.
+
+Convention: a multiply-add is 2 FLOPs; matrix and convolution products only (no bias, softmax, norm or
+activation); attention dense, causal not halved. Counted below autograd, where the ops that run are seen, so
+input-dependent branches, backward passes and recomputation count as they happen.
+"""
+
+from __future__ import annotations
+
+import sys
+import threading
+import warnings
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from functools import partial
+from types import TracebackType
+from typing import Any
+
+import torch
+from torch import nn
+from torch.nn.modules.module import register_module_forward_hook, register_module_forward_pre_hook
+
+from effaudit._counting_mode import CountingMode, Tally
+from effaudit._counting_threads import ThreadFollower
+from effaudit._model_state import preserved
+from effaudit._module_paths import ModulePaths
+from effaudit._outer_products import counted_outer_products
+
+
+@dataclass(frozen=True)
+class ModuleCount:
+    """FLOPs of one module path: `flops` with its children, `own` without them; times it was called."""
+
+    flops: int
+    own: int
+    calls: int
+
+
+@dataclass(frozen=True)
+class FlopCount:
+    """FLOPs that were executed, exactly, and what they do not include.
+
+    `by_module` has a row for every module path, "" for the root, which is the total. A shared module has a row
+    under each caller; brackets mark one that its caller holds without registering it. `integer_ops` is the part
+    of `by_op` that multiplied integers. `uncounted` are ops that may do work but have no formula, with their calls.
+    """
+
+    total: int
+    by_module: Mapping[str, ModuleCount]
+    by_op: Mapping[str, int]
+    integer_ops: Mapping[str, int]
+    uncounted: Mapping[str, int]
+
+    @property
+    def macs(self) -> int | float:
+        """Multiply-adds: half of the FLOPs."""
+        return self.total // 2 if self.total % 2 == 0 else self.total / 2
+
+    @property
+    def complete(self) -> bool:
+        """Whether every op that ran is counted or free by convention."""
+        return not self.uncounted
+
+
+# Hooks and thread starts are the process's, so counts take turns; one inside another is fine.
+_TURN = threading.RLock()
+
+
+class FlopCounter:
+    """Counts what runs inside `with counter:`, which may be entered many times; `count()` is the sum so far."""
+
+    def __init__(self, model: Callable[..., object]) -> None:
+        self._paths = ModulePaths(model)
+        self._tallies: list[Tally] = []
+        self._modes: dict[int, CountingMode] = {}  # of each thread that is followed
+        self._threads = ThreadFollower(self._mode_here, self._counting_thread)
+        self._open = ExitStack()
+
+    def __enter__(self) -> FlopCounter:
+        with ExitStack() as stack:
+            stack.enter_context(_TURN)
+            stack.enter_context(_uncompiled(self._paths))
+            stack.enter_context(self._followed_modules())
+            stack.enter_context(self._threads.following())
+            stack.enter_context(counted_outer_products(self._mode_here))
+            stack.enter_context(self._counting_thread(""))
+            self._open = stack.pop_all()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._open.__exit__(kind, error, trace)
+        if self._threads.n_unfinished:
+            self._tallies[0].uncounted["work in threads that outlived the call"] += self._threads.n_unfinished
+
+    def _mode_here(self) -> CountingMode | None:
+        return self._modes.get(threading.get_ident())
+
+    @contextmanager
+    def _counting_thread(self, path: str) -> Iterator[None]:
+        """Counts the ops of the calling thread, as work of `path`."""
+        tally, thread = Tally(), threading.get_ident()
+        before = self._modes.get(thread)
+        self._tallies.append(tally)
+        mode = CountingMode(tally, path)
+        try:
+            self._modes[thread] = mode
+            with mode:
+                yield
+        finally:
+            if before is None:
+                del self._modes[thread]
+            else:
+                self._modes[thread] = before
+
+    @contextmanager
+    def _followed_modules(self) -> Iterator[None]:
+        handles = [
+            register_module_forward_pre_hook(self._module_begins),
+            register_module_forward_hook(self._module_ends, always_call=True),
+        ]
+        try:
+            yield
+        finally:
+            for handle in handles:
+                handle.remove()
+
+    def _module_begins(self, module: nn.Module, args: Any) -> None:
+        mode = self._mode_here()
+        if mode is not None:
+            mode.begin(module, self._paths.called(mode.path, module))
+        elif self._paths.knows(module):
+            self._tallies[0].uncounted[f"{type(module).__name__} in another thread"] += 1
+
+    def _module_ends(self, module: nn.Module, args: Any, output: Any) -> None:
+        mode = self._mode_here()
+        if mode is not None:
+            mode.end(module)
+
+    def count(self) -> FlopCount:
+        """What was counted so far."""
+        by_op: dict[str, int] = defaultdict(int)
+        integer_ops: dict[str, int] = defaultdict(int)
+        uncounted: dict[str, int] = defaultdict(int)
+        for tally in self._tallies:
+            for ops in tally.own.values():
+                _add(by_op, ops)
+            _add(integer_ops, tally.integer)
+            _add(uncounted, tally.uncounted)
+        return FlopCount(
+            total=sum(by_op.values()),
+            by_module=self._rows(),
+            by_op=dict(by_op),
+            integer_ops=dict(integer_ops),
+            uncounted=dict(uncounted),
+        )
+
+    def _rows(self) -> dict[str, ModuleCount]:
+        own: dict[str, int] = defaultdict(int)
+        calls: dict[str, int] = defaultdict(int)
+        for tally in self._tallies:
+            _add(own, {path: sum(ops.values()) for path, ops in tally.own.items()})
+            _add(calls, tally.calls)
+        paths = _in_tree_order([*self._paths.modules, *own, *calls])
+        totals = {path: own.get(path, 0) for path in paths}
+        for path in reversed(paths):
+            if path:
+                totals[_parent(path)] += totals[path]
+        return {path: ModuleCount(totals[path], own.get(path, 0), calls.get(path, 0)) for path in paths}
+
+
+def count_flops(model: Callable[..., object], /, *inputs: object, **kwargs: object) -> FlopCount:
+    """The FLOPs of one call `model(*inputs, **kwargs)`, in the train and grad mode that it is in.
+
+    Takes any module or callable (one that calls `.backward()` counts the backward pass too) on any device,
+    meta included. Leaves no trace: hooks, train flags, buffers, random generators and compiled code are as
+    before, also when the call raises, and then its exception is raised unchanged.
+    """
+    with counted_pass(model) as counter, counter:
+        model(*inputs, **kwargs)
+    return counter.count()
+
+
+@contextmanager
+def counted_pass(model: Callable[..., object]) -> Iterator[FlopCounter]:
+    """A counter for many calls of `model`, each inside `with counter:`; what they change is put back at the end."""
+    with preserved(_root(model)):
+        yield FlopCounter(_root(model))
+
+
+def _root(model: Callable[..., object]) -> Callable[..., object]:
+    """The module behind a bound method or a partial, else the callable itself."""
+    while isinstance(model, partial):
+        model = model.func
+    owner = getattr(model, "__self__", None)
+    return owner if isinstance(owner, nn.Module) else model
+
+
+@contextmanager
+def _uncompiled(paths: ModulePaths) -> Iterator[None]:
+    """Compiled modules run their Python code, op by op; what was compiled stays and is used again afterwards."""
+    if "torch._dynamo" not in sys.modules:
+        yield
+        return
+    with ExitStack() as stack:
+        stack.enter_context(torch.compiler.set_stance("force_eager"))
+        if paths.has_compiled:
+            stack.enter_context(warnings.catch_warnings())
+            warnings.filterwarnings("ignore", message="Using `torch.compile.module.` when there are global hooks")
+        yield
+
+
+def _add(sums: dict[str, int], more: Mapping[str, int]) -> None:
+    for name, n in more.items():
+        sums[name] += n
+
+
+def _parent(path: str) -> str:
+    return path.rpartition(".")[0]
+
+
+def _in_tree_order(paths: list[str]) -> list[str]:
+    """All paths with their ancestors, parents before children, children in the order given."""
+    children: dict[str, dict[str, None]] = defaultdict(dict)
+    for path in dict.fromkeys(paths):
+        while path:
+            children[_parent(path)].setdefault(path)
+            path = _parent(path)
+    ordered, waiting = [], [""]
+    while waiting:
+        path = waiting.pop()
+        ordered.append(path)
+        waiting.extend(reversed(children[path]))
+    return ordered

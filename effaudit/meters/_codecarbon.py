@@ -1,0 +1,84 @@
+"""A modelled power draw where no counter can be read: codecarbon's tables, without its tracker.
+
+The tracker would take a lock file, threads, sudo and the network; its tables of processors and its RAM
+model need none of them. CPU power is TDP x this process's share of all CPU time, RAM a constant.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from importlib import import_module, metadata
+
+import psutil
+
+from effaudit import device
+from effaudit.meters._sources import Sources
+
+ASSUMED_W_PER_CPU = 4  # codecarbon's DEFAULT_POWER_PER_CORE, for processors that its table lacks
+
+
+@dataclass(frozen=True)
+class Processor:
+    """J of the CPU: TDP x CPU time of this process / number of CPUs."""
+
+    tdp_w: float
+    n_cpus: int
+    method: str
+    cpu_time: Callable[[], float] = time.process_time
+    domain: str = "cpu"
+    is_modelled: bool = True
+    tick_s: float = 0.0
+
+    def read(self) -> float:
+        return self.tdp_w * self.cpu_time() / self.n_cpus
+
+
+@dataclass(frozen=True)
+class Ram:
+    """J of the memory: a constant power, whatever runs."""
+
+    power_w: float
+    method: str
+    clock: Callable[[], float] = time.perf_counter
+    domain: str = "ram"
+    is_modelled: bool = True
+    tick_s: float = 0.0
+
+    def read(self) -> float:
+        return self.power_w * self.clock()
+
+
+def find_model(clock: Callable[[], float] = time.perf_counter) -> Sources:
+    """CPU and RAM as codecarbon models them; takes seconds, once per process is enough."""
+    try:
+        with _silence():
+            tdp = import_module("codecarbon.core.cpu").TDP()
+            ram = import_module("codecarbon.external.ram").RAM(tracking_mode="machine")
+            ram_w = float(ram.total_power().W)
+    except Exception as error:  # whatever breaks inside codecarbon must not end an audit
+        return Sources(reason=f"codecarbon's power model failed: {type(error).__name__}: {error}")
+    if not tdp.tdp:
+        return Sources(reason=f"codecarbon knows no power for this processor ({tdp.model})")
+    n_cpus = psutil.cpu_count() or 1
+    is_assumed = float(tdp.tdp) == ASSUMED_W_PER_CPU * n_cpus
+    tdp_w = float(tdp.tdp) * (1 if is_assumed else device.n_sockets())
+    origin = f"{ASSUMED_W_PER_CPU} W per CPU assumed, {tdp.model} unknown" if is_assumed else f"{tdp.model}"
+    version = f"codecarbon {metadata.version('codecarbon')}"
+    cpu = Processor(tdp_w, n_cpus, f"{version}: TDP {tdp_w:g} W ({origin}) x this process's share of CPU time")
+    return Sources(found=(cpu, Ram(ram_w, f"{version}: {ram_w:g} W constant", clock)))
+
+
+@contextmanager
+def _silence() -> Iterator[None]:
+    """Keeps codecarbon's log lines off stderr and leaves its logger as it was."""
+    logger = logging.getLogger("codecarbon")
+    before = logger.disabled
+    logger.disabled = True
+    try:
+        yield
+    finally:
+        logger.disabled = before

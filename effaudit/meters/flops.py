@@ -1,0 +1,118 @@
+"""Parameters and FLOPs: what ran in one pass over the workload, what its routing could cost, what dense would."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from torch import nn
+
+from effaudit.flop_counting import FlopCount, counted_pass
+from effaudit.profile_spec import AuditSpec
+from effaudit.record import Better, Caution, ExampleRow, Findings, Measurement, ModuleRow, unavailable
+from effaudit.workload import Batch, Execution, Routing, Workload
+
+
+@dataclass(frozen=True)
+class _Formula:
+    """Sums of a variant's closed formula over one pass; `reason` says why there are none."""
+
+    routed: int = 0
+    dense: int = 0
+    executed: int = 0
+    examples: tuple[ExampleRow, ...] = ()
+    reason: str | None = None
+
+
+def measure(works: Sequence[Workload], settings: AuditSpec) -> list[Findings]:
+    """One counted pass of each workload."""
+    return [_measure_one(work) for work in works]
+
+
+def _measure_one(work: Workload) -> Findings:
+    formula = _Formula()
+    with counted_pass(work.model) as counter:
+        for batch in work.batches():
+            with counter:
+                output = work.run(batch)
+            if formula.reason is None:
+                formula = _with_batch(formula, work, batch, output.routing)
+    count = counter.count()
+    return Findings(
+        measurements=(_params(work.model), *_executed(count), *_by_formula(formula)),
+        modules=tuple(ModuleRow(path=path, flops=row.flops, calls=row.calls) for path, row in count.by_module.items()),
+        examples=formula.examples,
+        cautions=_cautions(count, formula, work.execution),
+    )
+
+
+def _with_batch(sums: _Formula, work: Workload, batch: Batch, routing: Routing) -> _Formula:
+    executions: tuple[Execution, ...] = ("best", "dense", work.execution)
+    try:
+        routed, dense, executed = (work.flops(batch, routing, execution).tolist() for execution in executions)
+    except NotImplementedError as error:
+        return _Formula(reason=str(error) or f"`{work.name}` has no closed formula")
+    rows = (
+        ExampleRow(index=index, flops_routed=flops) for index, flops in zip(batch.index.tolist(), routed, strict=True)
+    )
+    return _Formula(
+        sums.routed + sum(routed), sums.dense + sum(dense), sums.executed + sum(executed), (*sums.examples, *rows)
+    )
+
+
+def count_parameters(model: nn.Module) -> int:
+    """Parameters of a model, shared tensors once, buffers left out."""
+    unique = {(p.data_ptr() or id(p), p.shape): p.numel() for p in model.parameters()}
+    return sum(unique.values())
+
+
+def _params(model: nn.Module) -> Measurement:
+    return _counted("params", "1", "lower", "shared tensors once, without buffers", count_parameters(model))
+
+
+def _executed(count: FlopCount) -> tuple[Measurement, ...]:
+    convention = "ops seen at dispatch: matrix and convolution products, attention dense"
+    return (
+        _counted("flops.executed", "FLOP", "lower", f"{convention}; a multiply-add is 2 FLOPs", count.total),
+        _counted("macs.executed", "MAC", "lower", convention, count.macs),
+    )
+
+
+def _by_formula(formula: _Formula) -> tuple[Measurement, ...]:
+    if formula.reason is not None:
+        return (
+            unavailable("flops.routed", "FLOP", "lower", formula.reason),
+            unavailable("flops.dense", "FLOP", "neither", formula.reason),
+        )
+    routed = "closed formula at the variant's best execution of the routing taken"
+    dense = "closed formula with every head, layer and token on, without routers and exit heads"
+    return (
+        _counted("flops.routed", "FLOP", "lower", routed, formula.routed),
+        _counted("flops.dense", "FLOP", "neither", dense, formula.dense),
+    )
+
+
+def _counted(name: str, unit: str, better: Better, method: str, value: int | float) -> Measurement:
+    return Measurement(name=name, unit=unit, better=better, source="counted", method=method, value=value)
+
+
+def _cautions(count: FlopCount, formula: _Formula, execution: Execution) -> tuple[Caution, ...]:
+    cautions = []
+    if not count.complete:
+        ops = ", ".join(f"{op} ({calls}x)" for op, calls in sorted(count.uncounted.items()))
+        cautions.append(
+            Caution(
+                code="count_incomplete",
+                text=f"count incomplete: no FLOP formula for {ops}",
+                hint="flops.executed is a lower bound: read it without these ops",
+            )
+        )
+    if formula.reason is None and formula.executed != count.total:
+        cautions.append(
+            Caution(
+                code="formula_mismatch",
+                text=f"{count.total} FLOPs ran, the closed formula for `{execution}` says {formula.executed}",
+                hint="one of them is wrong: please report it with the profile",
+            )
+        )
+    return tuple(cautions)

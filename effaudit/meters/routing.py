@@ -1,0 +1,170 @@
+"""What the gates decided: soft and hard active fractions, head budgets, exit layers, over real tokens."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import torch
+from torch import Tensor
+
+from effaudit.profile_spec import AuditSpec
+from effaudit.record import Better, ExampleRow, Findings, LayerRow, Measurement, unavailable
+from effaudit.workload import Batch, Routing, Workload
+
+NO_TOKENS = "this model makes no decision per token"
+NO_GATE = "this model has no continuous gate: its decisions are hard from the start"
+NO_HEADS = "this model makes no decision per head"
+NO_BUDGET = "this model has no continuous head budget"
+NO_EXITS = "this model has no exits"
+
+
+@dataclass
+class Means:
+    """Per layer: sums of a quantity and of its weights."""
+
+    total: Tensor
+    weight: float = 0.0
+
+    def add(self, values: Tensor, weight: float) -> None:
+        """`values` (L,) summed over `weight` tokens or examples."""
+        self.total += values.cpu().double()
+        self.weight += weight
+
+    @property
+    def means(self) -> list[float] | None:
+        return (self.total / self.weight).tolist() if self.weight else None
+
+
+@dataclass
+class Tally:
+    """All that one pass adds up; L means each, and a row an example."""
+
+    n_layers: int
+    soft: Means = field(init=False)
+    hard: Means = field(init=False)
+    budget: Means = field(init=False)
+    heads: Means = field(init=False)
+    exits: Means = field(init=False)
+    examples: list[ExampleRow] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        for name in ("soft", "hard", "budget", "heads", "exits"):
+            setattr(self, name, Means(torch.zeros(self.n_layers, dtype=torch.float64)))
+
+    def add(self, batch: Batch, routing: Routing) -> None:
+        real, n_real = batch.mask, float(batch.mask.sum())
+        kept = kept_tokens(batch, routing, self.n_layers)
+        if routing.gate is not None:
+            self.soft.add(routing.gate[real].double().sum(dim=0), n_real)
+        if kept is not None:
+            self.hard.add(kept[real].double().sum(dim=0), n_real)
+        if routing.budget is not None:
+            self.budget.add(routing.budget.double().sum(dim=0), batch.n_examples)
+        if routing.heads is not None:
+            self.heads.add(routing.heads.double().mean(dim=2).sum(dim=0), batch.n_examples)
+        if routing.exits is not None:
+            left = routing.exits if routing.exits.dim() == 1 else routing.exits[real]
+            self.exits.add(torch.bincount(left, minlength=self.n_layers + 1)[1:], len(left))
+        self.examples += _rows(batch, routing, kept)
+
+
+def kept_tokens(batch: Batch, routing: Routing, n_layers: int) -> Tensor | None:
+    """(B, T, L) bool, the hard rule keeps the token in the block; None without decisions per token or exits."""
+    if routing.tokens is not None:
+        return routing.tokens
+    if routing.exits is None:
+        return None
+    layers = torch.arange(n_layers, device=routing.exits.device)
+    exits = routing.exits if routing.exits.dim() == 2 else routing.exits[:, None].expand_as(batch.mask)
+    return layers < exits[..., None]
+
+
+def _rows(batch: Batch, routing: Routing, kept: Tensor | None) -> list[ExampleRow]:
+    n_real = batch.mask.sum(dim=1).clamp_min(1)
+    columns: dict[str, list[float]] = {}
+    if routing.budget is not None:
+        columns["budget"] = routing.budget.mean(dim=1).tolist()
+    if routing.heads is not None:
+        columns["heads"] = routing.heads.float().mean(dim=(1, 2)).tolist()
+    if kept is not None and kept.shape[2] > 1:
+        share = kept[:, :, 1:].float().mean(dim=2) * batch.mask
+        columns["alpha_hard"] = (share.sum(dim=1) / n_real).tolist()
+    if routing.exits is not None:
+        exits = routing.exits.float()
+        per_example = exits if exits.dim() == 1 else (exits * batch.mask).sum(dim=1) / n_real
+        columns["exit_layer"] = per_example.tolist()
+    return [
+        ExampleRow(index=index, **{name: values[i] for name, values in columns.items()})
+        for i, index in enumerate(batch.index.tolist())
+    ]
+
+
+def measure(works: Sequence[Workload], settings: AuditSpec) -> list[Findings]:
+    """One pass a model; shares are means over real tokens (over examples for heads), the stem excluded from alpha."""
+    return [_measure_one(work) for work in works]
+
+
+def _measure_one(work: Workload) -> Findings:
+    tally = Tally(work.n_layers)
+    for batch in work.batches():
+        tally.add(batch, work.run(batch).routing)
+    return Findings(measurements=_measurements(work, tally), layers=_layers(tally), examples=tuple(tally.examples))
+
+
+def _measurements(work: Workload, tally: Tally) -> tuple[Measurement, ...]:
+    n_layers = work.n_layers
+    alpha_soft, alpha_hard = _without_stem(tally.soft), _without_stem(tally.hard)
+    saved = None
+    if alpha_hard is not None:
+        saved = (n_layers - 1) / n_layers * (1 - alpha_hard) if work.is_skipping_tokens else 0.0
+    has_tokens = tally.hard.means is not None
+    no_block = "one layer has no gated block" if n_layers == 1 else NO_TOKENS
+    exit_layer = None
+    if (shares := tally.exits.means) is not None:
+        exit_layer = sum(layer * share for layer, share in enumerate(shares, start=1))
+    found: tuple[tuple[str, str, Better, float | None, str, str], ...] = (
+        (
+            "alpha_soft",
+            "1",
+            "neither",
+            alpha_soft,
+            "mean gate 1 - p of the gated blocks",
+            NO_GATE if has_tokens else no_block,
+        ),
+        ("alpha_hard", "1", "neither", alpha_hard, "share of token-blocks that the hard rule keeps", no_block),
+        ("tlops_saved", "1", "higher", saved, "token-blocks left out, stem included", no_block),
+        ("budget", "1", "neither", _mean(tally.budget), "mean continuous s over layers and examples", NO_BUDGET),
+        ("head_fraction", "1", "lower", _mean(tally.heads), "mean k/H over layers and examples", NO_HEADS),
+        ("exit_layer", "layer", "lower", exit_layer, "mean layers run before leaving", NO_EXITS),
+    )
+    return tuple(
+        unavailable(f"routing.{name}", unit, better, reason)
+        if value is None
+        else Measurement(name=f"routing.{name}", unit=unit, better=better, source="counted", method=method, value=value)
+        for name, unit, better, value, method, reason in found
+    )
+
+
+def _mean(means: Means) -> float | None:
+    values = means.means
+    return sum(values) / len(values) if values else None
+
+
+def _without_stem(means: Means) -> float | None:
+    values = (means.means or [])[1:]
+    return sum(values) / len(values) if values else None
+
+
+def _layers(tally: Tally) -> tuple[LayerRow, ...]:
+    columns = {
+        "alpha_soft": tally.soft.means,
+        "alpha_hard": tally.hard.means,
+        "budget": tally.budget.means,
+        "head_fraction": tally.heads.means,
+        "exit_share": tally.exits.means,
+    }
+    return tuple(
+        LayerRow(layer=i + 1, **{name: values[i] for name, values in columns.items() if values is not None})
+        for i in range(tally.n_layers)
+    )

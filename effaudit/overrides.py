@@ -1,0 +1,199 @@
+"""How options beside a profile change it."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from effaudit import plugins
+from effaudit.errors import EffauditError, unknown_name
+from effaudit.profile_spec import AuditProfile, AuditSpec, DataSpec, ModelSpec, SpecT, validated
+
+GENERATED = ("copy", "graded", "prose", "sort")  # datasets that need no file of the user's
+TABLE_SUFFIXES = (".csv", ".tsv", ".jsonl", ".csv.gz", ".tsv.gz", ".jsonl.gz")
+_NEXT_OPTION = re.compile(r",(?=\s*\w+=)")  # commas inside a value, as of a list, part no options
+_NOT_IN_NAMES = re.compile(r"[^A-Za-z0-9_.+-]+")
+
+
+@dataclass(frozen=True)
+class Overrides:
+    """What is said beside a profile; None, or nothing in `models`, leaves the profile's own."""
+
+    models: Sequence[str] = ()  # `NAME` or `NAME:key=value,…`
+    data: str | None = None  # a dataset, `chars:FILE`, `table:FILE`, a file or a folder
+    weights: str | Path | None = None  # a file, or a folder with one file a model
+    device: str | None = None
+    dtype: str | None = None
+    batch_size: int | None = None
+    limit: int | None = None
+    threads: int | None = None
+    seed: int | None = None
+    meters: Sequence[str] | None = None
+    country: str | None = None
+    intensity: float | None = None
+    max_seconds: float | None = None
+
+
+@dataclass(frozen=True)
+class _Pick:
+    """A model to audit, and the name under which its weights lie."""
+
+    spec: ModelSpec
+    trained_as: str
+
+
+def apply(profile: AuditProfile, overrides: Overrides) -> AuditProfile:
+    """The profile that is meant, its models' options checked.
+
+    Raises EffauditError naming the option that is wrong.
+    """
+    o = overrides
+    data = _with_data(profile.data, o.data) if o.data is not None else profile.data
+    data = _changed(data, {"batch_size": o.batch_size, "limit": o.limit})
+    audit: AuditSpec = _changed(
+        profile.audit,
+        {
+            "device": o.device,
+            "dtype": o.dtype,
+            "threads": o.threads,
+            "meters": None if o.meters is None else tuple(o.meters),
+            "country": o.country,
+            "intensity": o.intensity,
+            "max_seconds": o.max_seconds,
+        },
+    )
+    picks = _picks(profile, o.models) if o.models else [_Pick(spec, spec.name) for spec in profile.models]
+    models = tuple(_with_weights(profile, pick, o.weights) for pick in picks)
+    for spec in models:
+        validated(plugins.load("variants", spec.variant).Options, spec.options, f"options of `{spec.name}`")
+    changed = profile.model_copy(update={"data": data, "audit": audit, "models": models})
+    return _changed(changed, {"seed": o.seed})
+
+
+def _changed(spec: SpecT, values: dict[str, Any]) -> SpecT:
+    """The spec with the values that are given, each checked under its option's name."""
+    for key, value in values.items():
+        if value is not None:
+            spec = validated(type(spec), {**dict(spec), key: value}, f"--{key.replace('_', '-')}")
+    return spec
+
+
+def _with_data(data: DataSpec, given: str) -> DataSpec:
+    kind, colon, path = given.partition(":")
+    if kind in plugins.names("datasets"):
+        if not colon or kind in ("chars", "table"):
+            return _with_dataset(data, given)
+        return _with_folder(_with_dataset(data, kind), path)
+    if Path(given).expanduser().is_dir():
+        return _with_dataset(data, f"table:{given}") if data.kind == "table" else _with_folder(data, given)
+    if not Path(given).expanduser().is_file():
+        error = unknown_name("datasets, files and folders", given, plugins.names("datasets"))
+        raise EffauditError(f"--data: {error.message}", error.hint)
+    if given.lower().endswith(TABLE_SUFFIXES):
+        return _with_dataset(data, f"table:{given}")
+    if given.lower().endswith(".txt"):
+        return _with_dataset(data, f"chars:{given}")
+    raise EffauditError(f"--data: cannot tell what `{given}` is", f"write `chars:{given}` or `table:{given}`")
+
+
+def _with_dataset(data: DataSpec, dataset: str) -> DataSpec:
+    """Another dataset; options and folder of the one before stay only where it is of the same kind."""
+    is_same = dataset.partition(":")[0] == data.kind
+    kept = data if is_same else data.model_copy(update={"options": {}, "path": None})
+    return kept.model_copy(update={"dataset": dataset})
+
+
+def _with_folder(data: DataSpec, folder: str) -> DataSpec:
+    if data.kind in GENERATED or data.kind == "chars":
+        needs = "takes a file" if data.kind == "chars" else "needs no data"
+        hint = f"presets take a folder, as `--data ag_news:{folder}`; `table:FILE` and `chars:FILE` take a file"
+        raise EffauditError(f"--data: `{folder}` is a folder, `{data.kind}` {needs}", hint)
+    return data.model_copy(update={"path": folder})
+
+
+def _picks(profile: AuditProfile, texts: Sequence[str]) -> list[_Pick]:
+    """The models that the texts name; those named more than once go by their options."""
+    parsed = [_parsed(text) for text in ([texts] if isinstance(texts, str) else texts)]
+    bases = [_model_named(profile, name) for name, _ in parsed]
+    counts = Counter(base.name for base in bases)
+    picked = [_named(base, options, counts[base.name]) for base, (_, options) in zip(bases, parsed, strict=True)]
+    for name, count in Counter(picked).items():
+        if count > 1:
+            raise EffauditError(f"--model: `{name}` is picked twice", "give it different options, or leave one out")
+    picks = []
+    for base, (_, options), name in zip(bases, parsed, picked, strict=True):
+        origin = base.init_from if base.init_from in picked else None
+        changed = {"name": name, "options": {**base.options, **options}, "init_from": origin}
+        picks.append(_Pick(base.model_copy(update=changed), base.name))
+    return picks
+
+
+def _parsed(text: str) -> tuple[str, dict[str, Any]]:
+    """`NAME:key=value,…` as the name and its options, values read as YAML."""
+    name, _, rest = text.partition(":")
+    options = {}
+    for part in _NEXT_OPTION.split(rest) if rest else ():
+        key, equals, value = part.strip().partition("=")
+        if not equals:
+            raise EffauditError(
+                f"--model {text}: `{part}` is not key=value", "write it as in `tsa:mode=ffn,threshold=0.4`"
+            )
+        try:
+            options[key] = yaml.safe_load(value)
+        except yaml.YAMLError as error:
+            raise EffauditError(f"--model {text}: `{value}` is no value", "values are written as in YAML") from error
+    return name, options
+
+
+def _model_named(profile: AuditProfile, name: str) -> ModelSpec:
+    """The profile's model of that name, else its only one of that variant, else a new model of that variant."""
+    for spec in profile.models:
+        if spec.name == name:
+            return spec
+    alike = [spec for spec in profile.models if spec.variant == name]
+    if len(alike) > 1:
+        names = " or ".join(f"`{spec.name}`" for spec in alike)
+        raise EffauditError(f"--model: `{profile.name}` has several models of variant `{name}`", f"name {names}")
+    if alike:
+        return alike[0]
+    variants = plugins.names("variants")
+    if name in variants:
+        return ModelSpec(name=name, variant=name)
+    error = unknown_name(
+        f"models of `{profile.name}` and the variants", name, {*variants, *(m.name for m in profile.models)}
+    )
+    raise EffauditError(f"--model: {error.message}", error.hint)
+
+
+def _named(base: ModelSpec, options: dict[str, Any], count: int) -> str:
+    if count == 1 or not options:
+        return base.name
+    said = "-".join(f"{key}-{value}" for key, value in options.items())
+    return f"{base.name}-{_NOT_IN_NAMES.sub('-', said)}"
+
+
+def _with_weights(profile: AuditProfile, pick: _Pick, given: str | Path | None) -> ModelSpec:
+    """The model with its weights named where they are given, or lie under another name than its own."""
+    file_name = f"{pick.trained_as}.safetensors"
+    if given is not None:
+        path = Path(given).expanduser()
+        if not path.exists():
+            raise EffauditError(f"--weights: no file or folder `{path}`", "`effaudit train` writes weights")
+        if path.is_dir():
+            path = path / file_name
+            if not path.is_file():
+                raise EffauditError(f"--weights: none for `{pick.trained_as}` in `{path.parent}`", f"expected `{path}`")
+        return pick.spec.model_copy(update={"weights": str(path)})
+    if pick.spec.weights is None and pick.spec.name != pick.trained_as:
+        from effaudit.assembly import weights_folder  # imports torch
+
+        folder = weights_folder(profile)
+        if folder is not None and (folder / file_name).is_file():
+            return pick.spec.model_copy(update={"weights": str(folder / file_name)})
+    return pick.spec

@@ -1,0 +1,140 @@
+"""Where the records of runs lie, and how they are found again."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timezone
+from itertools import count
+from pathlib import Path
+
+from effaudit.baselines import load_baseline
+from effaudit.errors import EffauditError
+from effaudit.profile_spec import builtin_profiles
+from effaudit.record import AuditRecord, ExampleRow, load_examples
+
+RUNS = Path("reports/runs")  # below the current folder
+
+
+@dataclass(frozen=True)
+class Saved:
+    """A record and the folder that it lies in."""
+
+    record: AuditRecord
+    folder: Path
+
+
+def new_run_folder(name: str) -> Path:
+    """A new, empty folder for one run, named by time.
+
+    Raises EffauditError when it cannot be made.
+    """
+    time = f"{datetime.now(timezone.utc):%Y%m%dT%H%M%S}"
+    for number in count(1):
+        folder = RUNS / (f"{time}-{name}" if number == 1 else f"{time}-{name}-{number}")
+        try:
+            folder.mkdir(parents=True)
+        except FileExistsError as error:
+            if not folder.is_dir():
+                raise _unwritable(folder, error) from error
+        except OSError as error:
+            raise _unwritable(folder, error) from error
+        else:
+            return folder
+    raise AssertionError("count() ends never")
+
+
+def _unwritable(folder: Path, error: OSError) -> EffauditError:
+    return EffauditError(f"cannot write to `{folder}`: {error.strerror}", "choose another --out")
+
+
+def refuse_overwriting(folder: Path, names: Iterable[str]) -> None:
+    """Raises EffauditError when `folder` has a record of one of these models already, before any work is done."""
+    for name in names:
+        if (folder / f"{name}.json").exists():
+            raise EffauditError(
+                f"`{folder}` has a record of `{name}` already", "records are never overwritten: choose another --out"
+            )
+
+
+def is_saved(target: str) -> bool:
+    """Whether a target of the command line means saved records: a .json file, or a folder."""
+    return target not in builtin_profiles() and (target.endswith(".json") or Path(target).is_dir())
+
+
+def saved_records(targets: Sequence[str | Path]) -> list[Saved]:
+    """The records of files (one record, or a document of many) and of folders, in the order of their profile.
+
+    Raises EffauditError when a target is missing, damaged or has none.
+    """
+    found = []
+    for target in map(Path, targets):
+        if target.is_dir():
+            found += _records_in(target)
+        elif target.is_file():
+            found += [Saved(record, target.parent) for record in load_baseline(target)]
+        else:
+            raise EffauditError(f"no record `{target}`", "`effaudit profile` and `effaudit compare` write records")
+    return found
+
+
+def _records_in(folder: Path) -> list[Saved]:
+    records = [record for path in sorted(folder.glob("*.json")) if _is_record(path) for record in load_baseline(path)]
+    if not records:
+        raise EffauditError(f"no records in `{folder}`", "give a run's folder, or the record's file")
+    return [Saved(record, folder) for record in sorted(records, key=_place_in_profile)]
+
+
+def _is_record(path: Path) -> bool:
+    """Whether a file says that it is one record; what is not even JSON counts, so that reading it tells."""
+    try:
+        data = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return True
+    return isinstance(data, dict) and "schema_version" in data
+
+
+def _place_in_profile(record: AuditRecord) -> int:
+    models = record.profile.get("models")
+    names = [model.get("name") for model in models if isinstance(model, dict)] if isinstance(models, list) else []
+    return names.index(record.model.name) if record.model.name in names else len(names)
+
+
+def newest_run() -> Path:
+    """The run whose records were written last.
+
+    Raises EffauditError when there is none.
+    """
+    times = {path.parent: path.stat().st_mtime_ns for path in sorted(RUNS.glob("*/*.json"))}
+    if not times:
+        raise EffauditError(
+            f"no run under `{RUNS}`", "make one with `effaudit compare`, or name a record or its folder"
+        )
+    return max(times, key=times.__getitem__)
+
+
+def told_apart(found: Sequence[Saved]) -> list[Saved]:
+    """The same records, models of one name in several folders named after their folder too."""
+    counts = Counter(saved.record.model.name for saved in found)
+
+    def named(saved: Saved) -> Saved:
+        model = saved.record.model
+        if counts[model.name] == 1:
+            return saved
+        model = model.model_copy(update={"name": f"{model.name} ({saved.folder.resolve().name})"})
+        return Saved(saved.record.model_copy(update={"model": model}), saved.folder)
+
+    return [named(saved) for saved in found]
+
+
+def examples_of(found: Sequence[Saved]) -> dict[str, list[ExampleRow]]:
+    """By model name, the per-example tables that lie beside the records; one that was left behind is left out."""
+    tables = {}
+    for saved in found:
+        if saved.record.examples is not None:
+            path = saved.folder / Path(saved.record.examples).name
+            if path.is_file():
+                tables[saved.record.model.name] = load_examples(path)
+    return tables

@@ -1,0 +1,80 @@
+"""What `doctor` says on machines that the tests make up."""
+
+import pytest
+import torch
+
+from effaudit import device, doctor
+from effaudit.meters import _codecarbon, _load, _nvml, _rapl
+from effaudit.meters._sources import Sources
+from tests.fakes_machine import nvml, powercap
+
+FIND_COUNTERS = _rapl.find_counters
+MODEL = Sources(found=(_codecarbon.Processor(8.0, 2, "TDP of a table"),))
+
+
+@pytest.fixture(autouse=True)
+def machine(monkeypatch, tmp_path):
+    """A quiet machine without counters and accelerator."""
+    monkeypatch.setattr(device, "available", lambda: ("cpu",))
+    monkeypatch.setattr(doctor, "GOVERNOR", tmp_path / "governor")
+    monkeypatch.setattr(_load.LoadWatch, "read", lambda self: _load.Load(0.0, 0.0, None))
+    monkeypatch.setattr(_rapl, "find_counters", lambda: Sources(reason="no RAPL"))
+    monkeypatch.setattr(_codecarbon, "find_model", lambda: MODEL)
+    return tmp_path
+
+
+def survey():
+    return {finding.what: finding for finding in doctor.survey(sleep=lambda _: None)}
+
+
+def test_a_bare_machine_models_energy_and_says_why():
+    found = survey()
+    assert found["device cpu"].is_available
+    assert found["FLOPs"].is_available
+    assert found["time"].reason == ""
+    assert found["energy of cpu, measured"].reason == "no RAPL"
+    assert found["energy of cpu, modelled"].method == "TDP of a table"
+    assert not found["energy of gpu"].is_available
+
+
+def test_every_gap_has_a_reason_and_every_offer_a_method():
+    for finding in survey().values():
+        assert finding.method if finding.is_available else finding.reason
+
+
+def test_readable_counters_leave_no_need_for_a_model(monkeypatch, machine):
+    zones = {"intel-rapl:0": ("package-0", 1), "intel-rapl:0:0": ("dram", 1)}
+    tree = FIND_COUNTERS(powercap(machine / "powercap", zones))
+    monkeypatch.setattr(_rapl, "find_counters", lambda: tree)
+    monkeypatch.setattr(_codecarbon, "find_model", lambda: pytest.fail("not needed"))
+    found = survey()
+    assert found["energy of cpu"].method == "RAPL counters of package-0, dram of package-0, updated each 1 ms"
+    assert "energy of cpu, modelled" not in found
+
+
+def test_a_busy_or_throttled_machine_is_said(monkeypatch, machine):
+    (machine / "governor").write_text("powersave\n")
+    monkeypatch.setattr(_load.LoadWatch, "read", lambda self: _load.Load(0.9, 0.0, None))
+    found = survey()["time"]
+    assert "other processes used" in found.reason
+    assert "governor powersave" in found.reason
+    assert "cpupower" in found.remedy
+
+
+def test_a_gpu_is_named_with_its_counter(monkeypatch):
+    monkeypatch.setattr(device, "available", lambda: ("cpu", "cuda"))
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 1)
+    monkeypatch.setattr(torch.cuda, "current_device", lambda: 0)
+    monkeypatch.setattr(torch.cuda, "get_device_name", lambda _: "Some GPU")
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+    counter = _nvml.find_counter(torch.device("cuda", 0), nvml(1))
+    monkeypatch.setattr(_nvml, "find_counter", lambda _: counter)
+    found = survey()
+    assert found["device cuda:0"].method == "Some GPU"
+    assert found["memory on cuda"].is_available
+    assert found["energy of gpu"].method == "NVML total-energy counter of gpu-0, updated each 100 ms"
+
+
+def test_emulated_bfloat16_is_said(monkeypatch):
+    monkeypatch.setattr(device, "cpu", lambda: ("old CPU", ("avx2",)))
+    assert not survey()["bfloat16 on cpu"].is_available
