@@ -29,5 +29,6 @@ def load(group: str, name: str) -> ModuleType:
         raise unknown_name(group, name, names(group))
     for entry in entry_points(group=f"effaudit.{group}"):
         if entry.name == name:
-            return entry.load()  # type: ignore[no-any-return]
+            module: ModuleType = entry.load()
+            return module
     return import_module(f"effaudit.{group}.{name}")

@@ -234,7 +234,7 @@ def _step(
     with torch.autocast(batch.tokens.device.type, torch.bfloat16, enabled=_is_bfloat16(settings, batch.tokens.device)):
         loss = loss_of(batch, step / max(settings.steps, 1))
     optimizer.zero_grad(set_to_none=True)
-    loss.backward()  # type: ignore[no-untyped-call]
+    loss.backward()
     if settings.clip is not None:
         torch.nn.utils.clip_grad_norm_(model.parameters(), settings.clip)
     optimizer.step()
@@ -307,9 +307,7 @@ def _save_checkpoint(path: Path, identity: str, model: nn.Module, optimizer: tor
         os.replace(temporary, path)
     except (OSError, RuntimeError) as error:
         temporary.unlink(missing_ok=True)
-        raise EffauditError(
-            f"cannot write checkpoint `{path}`: {error}", "free some space or choose another --out"
-        ) from (error)
+        raise EffauditError(f"cannot write checkpoint `{path}`: {error}", "free some space") from error
 
 
 def _load_checkpoint(path: Path, identity: str, model: nn.Module, optimizer: torch.optim.Optimizer) -> _Run:

@@ -95,7 +95,7 @@ def _rows(batch: Batch, routing: Routing, kept: Tensor | None) -> list[ExampleRo
         per_example = exits if exits.dim() == 1 else (exits * batch.mask).sum(dim=1) / n_real
         columns["exit_layer"] = per_example.tolist()
     return [
-        ExampleRow(index=index, **{name: values[i] for name, values in columns.items()})
+        ExampleRow.model_validate({"index": index, **{name: values[i] for name, values in columns.items()}})
         for i, index in enumerate(batch.index.tolist())
     ]
 
@@ -118,8 +118,8 @@ def _measurements(work: Workload, tally: Tally) -> tuple[Measurement, ...]:
     saved = None
     if alpha_hard is not None:
         saved = (n_layers - 1) / n_layers * (1 - alpha_hard) if work.is_skipping_tokens else 0.0
-    has_tokens = tally.hard.means is not None
-    no_block = "one layer has no gated block" if n_layers == 1 else NO_TOKENS
+    no_block = NO_TOKENS if tally.hard.means is None else "one layer has no gated block"
+    no_gate = NO_TOKENS if tally.hard.means is None else NO_GATE
     exit_layer = None
     if (shares := tally.exits.means) is not None:
         exit_layer = sum(layer * share for layer, share in enumerate(shares, start=1))
@@ -130,7 +130,7 @@ def _measurements(work: Workload, tally: Tally) -> tuple[Measurement, ...]:
             "neither",
             alpha_soft,
             "mean gate 1 - p of the gated blocks",
-            NO_GATE if has_tokens else no_block,
+            no_gate,
         ),
         ("alpha_hard", "1", "neither", alpha_hard, "share of token-blocks that the hard rule keeps", no_block),
         ("tlops_saved", "1", "higher", saved, "token-blocks left out, stem included", no_block),

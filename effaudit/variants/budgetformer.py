@@ -161,7 +161,7 @@ class BudgetFormer(Backbone):
 def build(config: ModelConfig) -> BudgetFormer:
     if config.task == "causal_lm":
         raise EffauditError(
-            "budgetformer cannot run a causal language model: its budget pools all tokens, so each would see the future",
+            "budgetformer cannot model language: its budget pools all tokens, so each would see the future",
             "use tsa or early_exit, or a classification dataset",
         )
     return BudgetFormer(config, validated(Options, config.options, "options of `budgetformer`"))
