@@ -95,6 +95,11 @@ class CountingMode(TorchDispatchMode):
 
     supports_higher_order_operators = True
 
+    @classmethod
+    def _should_skip_dynamo(cls) -> bool:
+        """torch would import its compiler (seconds) to keep it away from this mode; the counter sees to that itself."""
+        return False
+
     def __init__(self, tally: Tally, path: str) -> None:
         super().__init__()
         self._tally = tally

@@ -18,6 +18,12 @@ from effaudit.weight_files import TOKENIZER_FILE, TrainedWeights, fit_weights, l
 
 TRAINED = Path("reports/weights")  # where `effaudit train` puts weights, below the current folder
 
+# Options whose effect lies in the weights: another value later changes nothing.
+TRAINING_ONLY = {
+    *("lambda", "router_bias", "anneal_to", "loss", "finetune_steps", "head_fraction", "noise", "tau_start", "tau_end"),
+    *("budget_loss", "s_min", "s_max", "s_target", "lambda_budget", "lambda_entropy"),
+}
+
 
 @dataclass(frozen=True)
 class Assembled:
@@ -115,7 +121,6 @@ def _as_trained(spec: ModelSpec, config: ModelConfig, trained: ModelConfig) -> t
     if trained.variant != config.variant:
         raise EffauditError(f"the weights of `{spec.name}` are of variant `{trained.variant}`, not `{config.variant}`")
     options = {**config.options, **trained.options, **spec.options}
-    training_only = {"lambda", "router_bias", "anneal_to", "loss", "finetune_steps", "budget_loss", "head_fraction"}
     cautions = [
         Caution(
             code="trained_otherwise",
@@ -124,7 +129,7 @@ def _as_trained(spec: ModelSpec, config: ModelConfig, trained: ModelConfig) -> t
             hint="retrain with the new value, or leave it out",
         )
         for key, value in options.items()
-        if key in training_only and key in trained.options and trained.options[key] != value
+        if key in TRAINING_ONLY and key in trained.options and trained.options[key] != value
     ]
     return config.model_copy(update={"options": options, "dropout": trained.dropout}), cautions
 
@@ -143,6 +148,6 @@ def load_all(profile: AuditProfile, given: Path | None) -> tuple[Dataset, list[A
             "the models were trained with different tokenizers, so their inputs would differ",
             f"train them together, so that they share one {TOKENIZER_FILE}",
         )
-    dataset = open_data(profile, trained[0] if trained else None)
+    dataset = open_data(profile, next((w for w in trained if w.tokenizer is not None), None))
     assembled = [assemble(profile, spec, dataset, w) for spec, w in zip(profile.models, weights, strict=True)]
     return dataset, assembled

@@ -29,14 +29,14 @@ from effaudit.record import (
     save_examples,
     save_record,
 )
+from effaudit.runs import new_run_folder, refuse_overwriting
 from effaudit.version import VERSION
 from effaudit.workload import Batch, Execution, Routing, Workload
 
-RUNS = Path("reports/runs")  # where records go unless --out says otherwise, below the current folder
 CACHED_TOKENS = 4_000_000  # 8-byte tokens kept between passes; longer streams are read again for each pass
 
 
-@dataclass
+@dataclass(eq=False)  # meters tell streams apart by identity
 class Stream:
     """The batches that all models see, kept in memory up to CACHED_TOKENS."""
 
@@ -71,6 +71,7 @@ def run_audit(
     """
     settings = profile.audit
     folder = prepare_folder(out or new_run_folder(profile.name))
+    refuse_overwriting(folder, [spec.name for spec in profile.models])
     device = devices.resolve(settings.device)
     with devices.threads(settings.threads):
         dataset, models = load_all(profile, weights)
@@ -80,7 +81,7 @@ def run_audit(
         works = [_workload(model, dataset, stream, device, settings.dtype) for model in models]
         about = _describe(profile, dataset, stream)
         environment = devices.environment(device, settings.dtype, settings.threads)
-        meters = [name for name in (*METERS, *settings.meters) if name in settings.meters]
+        meters = list(dict.fromkeys(name for name in (*METERS, *settings.meters) if name in settings.meters))
         found: list[list[Findings]] = [[] for _ in works]
 
         def records(*cautions: Caution) -> list[AuditRecord]:
@@ -92,7 +93,7 @@ def run_audit(
 
         try:
             with tracking("audit", len(meters), is_quiet) as tracker:
-                for done, name in enumerate(dict.fromkeys(meters)):
+                for done, name in enumerate(meters):
                     tracker.update(done, name)
                     for findings, new in zip(found, plugins.load("meters", name).measure(works, settings), strict=True):
                         findings.append(new)
@@ -102,11 +103,6 @@ def run_audit(
                 records(Caution(code="interrupted", text="the audit was interrupted: some meters did not run"))
             raise
         return records()
-
-
-def new_run_folder(name: str) -> Path:
-    """A folder for one run, named by time."""
-    return RUNS / f"{datetime.now(timezone.utc):%Y%m%dT%H%M%S}-{name}"
 
 
 def prepare_folder(folder: Path) -> Path:

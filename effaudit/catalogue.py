@@ -36,7 +36,7 @@ def _entry(group: str, name: str) -> Entry:
     if source is None:
         return Entry(name, "")
     tree = ast.parse(source.read_text(encoding="utf-8"))
-    return Entry(name, _first_line(ast.get_docstring(tree) or ""), _tasks(tree))
+    return Entry(name, _first_line(ast.get_docstring(tree) or "").removeprefix(f"`{name}`: "), _tasks(tree))
 
 
 def _source(group: str, name: str) -> Path | None:

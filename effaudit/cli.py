@@ -217,7 +217,7 @@ def train(
     from effaudit.assembly import TRAINED
     from effaudit.auditing import prepare_folder
     from effaudit.training import train as train_models
-    from effaudit.training_jobs import train_at_once
+    from effaudit.training_jobs import AUDIT_WITH, train_at_once
 
     spec = apply(load_profile(target), Overrides(data=data, device=device, seed=seed))
     folder = prepare_folder(Path(out) if out is not None else TRAINED / spec.name)
@@ -238,7 +238,7 @@ def train(
         say(str(path))
     picked = [word for name in only for word in ("--model", name)]
     command = ["effaudit", "compare", target, *picked, *said, "--weights", str(folder)]
-    note(f"audit with: {shlex.join(command)}", quiet)
+    note(f"{AUDIT_WITH}{shlex.join(command)}", quiet)
 
 
 @app.command("list")

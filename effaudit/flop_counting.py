@@ -1,7 +1,6 @@
 """How many FLOPs a model really executes, by module and by op, and which ops could not be counted.
 
-Convention: a multiply-add is 2 FLOPs; matrix and convolution products only (no bias, softmax, norm or
-activation); attention dense, causal not halved. Counted below autograd, where the ops that run are seen, so
+No bias, softmax, norm or activation is counted (see CONVENTION). Counted below autograd, where the ops that run are seen, so
 input-dependent branches, backward passes and recomputation count as they happen.
 """
 
@@ -27,6 +26,10 @@ from effaudit._counting_threads import ThreadFollower
 from effaudit._model_state import preserved
 from effaudit._module_paths import ModulePaths
 from effaudit._outer_products import counted_outer_products
+from effaudit._patching import patched
+
+
+CONVENTION = "a multiply-add is 2 FLOPs; matrix and convolution products only; attention dense, causal not halved"
 
 
 @dataclass(frozen=True)
@@ -52,6 +55,7 @@ class FlopCount:
     by_op: Mapping[str, int]
     integer_ops: Mapping[str, int]
     uncounted: Mapping[str, int]
+    convention: str = CONVENTION
 
     @property
     def macs(self) -> int | float:
@@ -81,7 +85,7 @@ class FlopCounter:
     def __enter__(self) -> FlopCounter:
         with ExitStack() as stack:
             stack.enter_context(_TURN)
-            stack.enter_context(_uncompiled(self._paths))
+            stack.enter_context(_uncompiled(self._paths.has_compiled))
             stack.enter_context(self._followed_modules())
             stack.enter_context(self._threads.following())
             stack.enter_context(counted_outer_products(self._mode_here))
@@ -200,16 +204,25 @@ def _root(model: Callable[..., object]) -> Callable[..., object]:
 
 
 @contextmanager
-def _uncompiled(paths: ModulePaths) -> Iterator[None]:
+def _uncompiled(has_compiled: bool) -> Iterator[None]:
     """Compiled modules run their Python code, op by op; what was compiled stays and is used again afterwards."""
-    if "torch._dynamo" not in sys.modules:
-        yield
-        return
+    compile_model = torch.compile
     with ExitStack() as stack:
-        stack.enter_context(torch.compiler.set_stance("force_eager"))
-        if paths.has_compiled:
+
+        def stay_eager() -> None:
+            stack.enter_context(torch.compiler.set_stance("force_eager"))
+
+        def compile_later(*args: Any, **kwargs: Any) -> Any:
+            stay_eager()
+            return compile_model(*args, **kwargs)
+
+        if has_compiled:
             stack.enter_context(warnings.catch_warnings())
             warnings.filterwarnings("ignore", message="Using `torch.compile.module.` when there are global hooks")
+        if "torch._dynamo" in sys.modules:
+            stay_eager()
+        else:  # importing the compiler takes seconds: only when the model asks for it
+            stack.enter_context(patched(torch, "compile", compile_later))
         yield
 
 

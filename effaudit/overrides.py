@@ -12,6 +12,7 @@ from typing import Any
 import yaml
 
 from effaudit import plugins
+from effaudit.carbon import find_intensity
 from effaudit.errors import EffauditError, unknown_name
 from effaudit.profile_spec import AuditProfile, AuditSpec, DataSpec, ModelSpec, SpecT, validated
 
@@ -68,6 +69,7 @@ def apply(profile: AuditProfile, overrides: Overrides) -> AuditProfile:
             "max_seconds": o.max_seconds,
         },
     )
+    find_intensity(audit.country, audit.intensity)  # or raises, before any work
     picks = _picks(profile, o.models) if o.models else [_Pick(spec, spec.name) for spec in profile.models]
     models = tuple(_with_weights(profile, pick, o.weights) for pick in picks)
     for spec in models:
@@ -79,8 +81,14 @@ def apply(profile: AuditProfile, overrides: Overrides) -> AuditProfile:
 def _changed(spec: SpecT, values: dict[str, Any]) -> SpecT:
     """The spec with the values that are given, each checked under its option's name."""
     for key, value in values.items():
-        if value is not None:
-            spec = validated(type(spec), {**dict(spec), key: value}, f"--{key.replace('_', '-')}")
+        if value is None:
+            continue
+        option = f"--{key.replace('_', '-')}"
+        try:
+            spec = validated(type(spec), {**dict(spec), key: value}, option)
+        except EffauditError as error:
+            reason = error.message.removeprefix(f"{option}: {key}: ")
+            raise EffauditError(f"{option}: {reason}", error.hint) from error
     return spec
 
 

@@ -33,7 +33,7 @@ class Caution(_Frozen):
 
 
 class Measurement(_Frozen):
-    """One figure with unit, direction and provenance; `value` is None exactly when unavailable, and `method` says why."""
+    """One figure with unit, direction, provenance; `value` is None exactly when unavailable, and `method` says why."""
 
     name: str
     unit: str

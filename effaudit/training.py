@@ -18,6 +18,7 @@ from torch import Tensor, nn
 from effaudit import device as devices
 from effaudit import plugins
 from effaudit.assembly import assemble, model_config, open_data
+from effaudit.auditing import prepare_folder
 from effaudit.datasets._dataset import Dataset
 from effaudit.errors import EffauditError, unknown_name
 from effaudit.profile_spec import AuditProfile, ModelConfig, ModelSpec, TrainingSpec
@@ -42,6 +43,42 @@ class _Run:
     seconds: float = 0.0
 
 
+@dataclass(frozen=True)
+class _Checkpoint:
+    """The file that an interrupted training goes on from; `identity` tells all that the result depends on."""
+
+    path: Path
+    identity: str
+
+    def save(self, model: nn.Module, optimizer: torch.optim.Optimizer, run: _Run) -> None:
+        state = {
+            "identity": self.identity,
+            "model": model.state_dict(),
+            "optimizer": optimizer.state_dict(),
+            "rng": torch.get_rng_state(),
+            "run": vars(run),
+        }
+        temporary = self.path.with_suffix(".part")
+        try:
+            torch.save(state, temporary)
+            os.replace(temporary, self.path)
+        except (OSError, RuntimeError) as error:
+            temporary.unlink(missing_ok=True)
+            raise EffauditError(f"cannot write checkpoint `{self.path}`: {error}", "free some space") from error
+
+    def load(self, model: nn.Module, optimizer: torch.optim.Optimizer) -> _Run:
+        """The state to go on from; a checkpoint of another identity is ignored."""
+        if not self.path.is_file():
+            return _Run()
+        state = torch.load(self.path, weights_only=True)
+        if state["identity"] != self.identity:
+            return _Run()
+        model.load_state_dict(state["model"])
+        optimizer.load_state_dict(state["optimizer"])
+        torch.set_rng_state(state["rng"])
+        return _Run(**state["run"])
+
+
 def train(
     profile: AuditProfile, folder: Path, only: tuple[str, ...] = (), is_quiet: bool = False, device: str = "cpu"
 ) -> list[Path]:
@@ -55,7 +92,7 @@ def train(
     for name in only:
         if name not in known:
             raise unknown_name("models of this profile", name, known)
-    folder.mkdir(parents=True, exist_ok=True)
+    prepare_folder(folder)
     paths = []
     with devices.threads(profile.audit.threads):
         for spec in training_order(profile):
@@ -108,7 +145,10 @@ def train_model(profile: AuditProfile, spec: ModelSpec, folder: Path, is_quiet: 
     )
     if _is_done(path, config, record):
         return path
-    run = _optimise(model, dataset, settings.model_copy(update={"steps": steps}), profile, folder, spec.name, is_quiet)
+    settings = settings.model_copy(update={"steps": steps})
+    identity = repr((profile.seed, profile.data, profile.size, settings, config, *([start.sha256] if start else [])))
+    checkpoint = _Checkpoint(folder / f"{spec.name}.checkpoint.pt", identity)
+    run = _optimise(model, dataset, settings, profile.seed, checkpoint, spec.name, is_quiet)
     finished = record.model_copy(
         update={
             "losses": tuple(run.losses),
@@ -118,7 +158,7 @@ def train_model(profile: AuditProfile, spec: ModelSpec, folder: Path, is_quiet: 
         }
     )
     _save(path, model, config, finished, dataset, run)
-    (folder / f"{spec.name}.checkpoint.pt").unlink(missing_ok=True)
+    checkpoint.path.unlink(missing_ok=True)
     return path
 
 
@@ -171,8 +211,8 @@ def _optimise(
     model: nn.Module,
     dataset: Dataset,
     settings: TrainingSpec,
-    profile: AuditProfile,
-    folder: Path,
+    seed: int,
+    checkpoint: _Checkpoint,
     name: str,
     is_quiet: bool,
 ) -> _Run:
@@ -180,11 +220,9 @@ def _optimise(
     optimizer = torch.optim.AdamW(
         parameter_groups(model, settings), lr=settings.learning_rate, betas=settings.betas, fused=True
     )
-    checkpoint = folder / f"{name}.checkpoint.pt"
-    identity = repr((profile.seed, profile.data, profile.size, settings, getattr(model, "config", None)))
-    run = _load_checkpoint(checkpoint, identity, model, optimizer)
+    run = checkpoint.load(model, optimizer)
     evaluation = list(dataset.batches("calibration", settings.batch_size, settings.eval_examples))
-    batches = dataset.training_batches(settings.batch_size, profile.seed, run.step)
+    batches = dataset.training_batches(settings.batch_size, seed, run.step)
     note = ""
     with tracking(f"train {name}", settings.steps, is_quiet) as tracker:
         started = time.monotonic() - run.seconds
@@ -193,28 +231,32 @@ def _optimise(
             run.step += 1
             is_end = run.step == settings.steps
             if run.step % LOSS_EVERY == 0 or is_end or run.step == 1:
-                value = loss.item()
-                if not math.isfinite(value):
-                    raise EffauditError(
-                        f"training of `{name}` stopped: the loss is {value} at step {run.step}",
-                        "lower learning_rate, or set clip",
-                    )
+                value = _finite(loss.item(), name, run.step)
                 run.losses.append((run.step, value))
                 rate = f"{run.step / max(time.monotonic() - started, 1e-9):.1f} steps/s"
                 tracker.update(run.step, f"loss {value:.3f} {rate}{note}")
             if run.step % settings.eval_every == 0 or is_end:
                 quality = evaluate(model.eval(), evaluation, device)
+                _finite(quality.loss, name, run.step)
                 note = f", held-out loss {quality.loss:.3f} accuracy {quality.accuracy:.3f}"
                 _note_evaluation(run, model, quality)
             if run.step % settings.checkpoint_every == 0 and not is_end:
                 run.seconds = time.monotonic() - started
-                _save_checkpoint(checkpoint, identity, model, optimizer, run)
+                checkpoint.save(model, optimizer, run)
         if not run.evaluations:  # no step to take: the starting weights are the result
             _note_evaluation(run, model, evaluate(model.eval(), evaluation, device))
         run.seconds = time.monotonic() - started
         tracker.update(run.step, note.removeprefix(", "))
     model.eval()
     return run
+
+
+def _finite(loss: float, name: str, step: int) -> float:
+    if not math.isfinite(loss):
+        raise EffauditError(
+            f"training of `{name}` stopped: the loss is {loss} at step {step}", "lower learning_rate, or set clip"
+        )
+    return loss
 
 
 def _note_evaluation(run: _Run, model: nn.Module, quality: Quality) -> None:
@@ -291,33 +333,3 @@ def evaluate(model: nn.Module, batches: list[Batch], device: torch.device) -> Qu
     if n == 0:
         raise EffauditError("the calibration split has nothing to evaluate on", "give it examples, or a larger dataset")
     return Quality(loss / n, n_right / n)
-
-
-def _save_checkpoint(path: Path, identity: str, model: nn.Module, optimizer: torch.optim.Optimizer, run: _Run) -> None:
-    state = {
-        "identity": identity,
-        "model": model.state_dict(),
-        "optimizer": optimizer.state_dict(),
-        "rng": torch.get_rng_state(),
-        "run": vars(run),
-    }
-    temporary = path.with_suffix(".part")
-    try:
-        torch.save(state, temporary)
-        os.replace(temporary, path)
-    except (OSError, RuntimeError) as error:
-        temporary.unlink(missing_ok=True)
-        raise EffauditError(f"cannot write checkpoint `{path}`: {error}", "free some space") from error
-
-
-def _load_checkpoint(path: Path, identity: str, model: nn.Module, optimizer: torch.optim.Optimizer) -> _Run:
-    """The state to go on from; a checkpoint of other settings is ignored."""
-    if not path.is_file():
-        return _Run()
-    state = torch.load(path, weights_only=True)
-    if state["identity"] != identity:
-        return _Run()
-    model.load_state_dict(state["model"])
-    optimizer.load_state_dict(state["optimizer"])
-    torch.set_rng_state(state["rng"])
-    return _Run(**state["run"])

@@ -13,6 +13,7 @@ from typing import IO
 from effaudit.errors import unknown_name
 from effaudit.profile_spec import AuditProfile
 
+AUDIT_WITH = "audit with: "  # a process's last line; those of the parts are not passed on
 POLL_S = 0.1
 GRACE_S = 10.0  # for a process that was told to end; its checkpoints are whole at any time
 
@@ -83,7 +84,7 @@ class _Process:
     def _pass_on(self, lines: IO[str]) -> None:
         with lines:
             for line in lines:
-                if self._is_heard:
+                if self._is_heard and not line.startswith(AUDIT_WITH):
                     sys.stderr.write(line)
                     sys.stderr.flush()
 

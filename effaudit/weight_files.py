@@ -20,6 +20,7 @@ from effaudit.errors import EffauditError
 from effaudit.profile_spec import ModelConfig, Spec
 
 TOKENIZER_FILE = "tokenizer.json"
+PICKLE_STARTS = (b"PK", b"\x80\x02", b"\x80\x03", b"\x80\x04", b"\x80\x05")  # zipped by torch.save, or bare
 
 
 class TrainingRecord(Spec):
@@ -77,33 +78,36 @@ def save_weights(
     about = {"config": config.model_dump(mode="json"), "training": training.model_dump(mode="json")}
     if tokenizer is not None:
         _replace(path.with_name(TOKENIZER_FILE), tokenizer.to_str(pretty=False).encode())
-    _replace(path.with_suffix(".json"), json.dumps(about, allow_nan=False).encode())
+    # The tensors first: what then remains of older weights never passes for those described.
     _replace(path, dump_tensors(state))
+    _replace(path.with_suffix(".json"), json.dumps(about, allow_nan=False).encode())
 
 
 def load_weights(path: Path) -> TrainedWeights:
     """Reads a weights file with what lies beside it.
 
-    Raises EffauditError when it is missing, truncated, or a pickle.
+    Raises EffauditError when it is missing, truncated, or a pickle, or when what lies beside it is damaged.
     """
     try:
         data = path.read_bytes()
     except OSError as error:
         raise EffauditError(f"cannot read weights `{path}`: {error.strerror}") from error
-    if data[:2] in (b"PK", b"\x80\x02", b"\x80\x03", b"\x80\x04", b"\x80\x05"):
-        raise EffauditError(
-            f"`{path}` is a pickle, which can run any code when it is read: refused",
-            "save the weights as safetensors",
-        )
     try:
         state = parse_tensors(data)
     except SafetensorError as error:
-        hint = "it may be truncated: copy it again"
-        raise EffauditError(f"`{path}` is no whole safetensors file: {error}", hint) from error
+        raise _unreadable(path, data, error) from error
     config, training = _beside(path)
-    tokenizer_path = path.with_name(TOKENIZER_FILE)
-    tokenizer = Tokenizer.from_file(str(tokenizer_path)) if tokenizer_path.is_file() else None
+    tokenizer = _tokenizer_beside(path)
     return TrainedWeights(path, state, hashlib.sha256(data).hexdigest(), config, training, tokenizer)
+
+
+def _unreadable(path: Path, data: bytes, error: SafetensorError) -> EffauditError:
+    # Only now, since a safetensors file of 640 bytes of header begins like a pickle too.
+    if data.startswith(PICKLE_STARTS):
+        return EffauditError(
+            f"`{path}` is a pickle, which can run any code when it is read: refused", "save the weights as safetensors"
+        )
+    return EffauditError(f"`{path}` is no whole safetensors file: {error}", "it may be truncated: copy it again")
 
 
 def _beside(path: Path) -> tuple[ModelConfig | None, TrainingRecord | None]:
@@ -115,6 +119,16 @@ def _beside(path: Path) -> tuple[ModelConfig | None, TrainingRecord | None]:
         return ModelConfig.model_validate(about["config"]), TrainingRecord.model_validate(about["training"])
     except (OSError, ValueError, KeyError, TypeError, ValidationError) as error:
         raise EffauditError(f"`{about_path}` does not describe the weights beside it: {error}") from error
+
+
+def _tokenizer_beside(path: Path) -> Tokenizer | None:
+    tokenizer_path = path.with_name(TOKENIZER_FILE)
+    if not tokenizer_path.is_file():
+        return None
+    try:
+        return Tokenizer.from_file(str(tokenizer_path))
+    except Exception as error:  # tokenizers raises nothing more precise
+        raise EffauditError(f"`{tokenizer_path}` is no tokenizer: {error}", "copy it again, or retrain") from error
 
 
 def fit_weights(model: nn.Module, weights: TrainedWeights) -> None:

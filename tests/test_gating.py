@@ -6,6 +6,8 @@ from effaudit.record import AuditRecord, Measurement
 from effaudit.renderers.console import render_gate
 from tests.fakes_records import WORKLOAD, dense, everyone, figure, latency, record
 
+NOISE = (0.5, -0.5, 0.3, -0.3, 0.4, -0.4, 0.1, 0.0)
+
 
 def one(measurement: Measurement, **changes: object) -> list[AuditRecord]:
     return [record(measurements=[measurement]).model_copy(update=changes)]
@@ -44,7 +46,7 @@ def rate(value: float) -> Measurement:
         (latency(0.01), latency(0.0101), {"latency.p50": 0.05}, "pass", 0),
         (latency(0.01), latency(0.012), {"latency.p50": 0.05}, "regressed", 1),
         (latency(0.01), latency(0.005), {"latency.p50": 0.05}, "improved", 0),
-        (latency(0.01), latency(0.0104, (0.5, -0.5, 0.3, -0.3, 0.4, -0.4, 0.1, 0)), {"latency.p50": 0.05}, "undecided", 2),
+        (latency(0.01), latency(0.0104, NOISE), {"latency.p50": 0.05}, "undecided", 2),
         (rate(0.5), rate(0.6), {"r": 0.1}, "regressed", 1),
         (rate(0.5), rate(0.51), {"r": 0.1}, "pass", 0),
         (flops(1), flops(None), {}, "undecided", 2),

@@ -41,18 +41,23 @@ MIN_TOKENS, MAX_TOKENS = 32, 48  # the longest sentences of level 4 take 31
 # Share of all possible contents that each split may use, in eighths.
 SPLIT_OF_EIGHTH: tuple[Split, ...] = ("train",) * 6 + ("calibration", "test")
 
+
+def _list(words: str) -> list[str]:
+    return words.split()
+
+
 KEYWORDS = {
-    "sport": ["football", "tennis", "hockey", "rugby", "swimming", "cycling", "boxing", "golf"],
-    "music": ["piano", "guitar", "opera", "jazz", "choir", "violin", "drums", "melody"],
-    "health": ["fever", "doctors", "nurses", "vaccines", "clinics", "surgery", "allergies", "diet"],
-    "travel": ["hotels", "airports", "luggage", "passports", "cruises", "flights", "beaches", "tourists"],
+    "sport": _list("football tennis hockey rugby swimming cycling boxing golf"),
+    "music": _list("piano guitar opera jazz choir violin drums melody"),
+    "health": _list("fever doctors nurses vaccines clinics surgery allergies diet"),
+    "travel": _list("hotels airports luggage passports cruises flights beaches tourists"),
 }
 CLASS_NAMES = tuple(KEYWORDS)
-HANDLERS = ["ann", "bob", "carl", "dora"]
-ASSISTANTS = ["gus", "hana", "ivan"]
+HANDLERS = _list("ann bob carl dora")
+ASSISTANTS = _list("gus hana ivan")
 MIN_LINKS = 2  # assistants in a text
 
-SUBJECTS = ["report", "letter", "article", "message", "page", "summary"]
+SUBJECTS = _list("report letter article message page summary")
 MENTIONS = ["mentions", "concerns", "describes", "is about"]
 # {0} counts, {1} does not.
 CHOICES = [
@@ -63,76 +68,19 @@ CHOICES = [
     "keep {0} rather than {1} .",
     "it is {0} and never {1} .",
 ]
-ASKS = ["ask", "tell", "call"]
-HANDLES = ["handles", "covers", "manages"]
-ASSISTS = ["assists", "helps"]
+ASKS = _list("ask tell call")
+HANDLES = _list("handles covers manages")
+ASSISTS = _list("assists helps")
 
-NOUNS = [
-    "window",
-    "garden",
-    "kitchen",
-    "river",
-    "bridge",
-    "lamp",
-    "table",
-    "chair",
-    "basket",
-    "ladder",
-    "paper",
-    "pencil",
-    "drawer",
-    "clock",
-    "carpet",
-    "mirror",
-    "village",
-    "corner",
-    "bakery",
-    "station",
-    "tower",
-    "market",
-    "meadow",
-    "fence",
-    "orchard",
-    "cloud",
-    "candle",
-    "bottle",
-    "kettle",
-    "bucket",
-]
-ADJECTIVES = [
-    "old",
-    "small",
-    "green",
-    "quiet",
-    "heavy",
-    "bright",
-    "narrow",
-    "wooden",
-    "empty",
-    "round",
-    "plain",
-    "dusty",
-    "warm",
-    "cold",
-    "tall",
-    "pale",
-]
-VERBS = [
-    "stood",
-    "waited",
-    "changed",
-    "remained",
-    "fell",
-    "moved",
-    "appeared",
-    "vanished",
-    "turned",
-    "stopped",
-    "shone",
-    "rested",
-]
-ADVERBS = ["slowly", "again", "today", "early", "often", "nearby", "soon", "quietly", "once", "later"]
-PREPOSITIONS = ["near", "behind", "under", "beside", "above", "past"]
+NOUNS = _list(
+    "window garden kitchen river bridge lamp table chair basket ladder paper pencil drawer clock carpet "
+    "mirror village corner bakery station tower market meadow fence orchard cloud candle bottle kettle "
+    "bucket"
+)
+ADJECTIVES = _list("old small green quiet heavy bright narrow wooden empty round plain dusty warm cold tall pale")
+VERBS = _list("stood waited changed remained fell moved appeared vanished turned stopped shone rested")
+ADVERBS = _list("slowly again today early often nearby soon quietly once later")
+PREPOSITIONS = _list("near behind under beside above past")
 SHORT_FILLERS = {1: "thanks", 2: "thanks .", 3: "many thanks ."}
 MIN_SENTENCE, MAX_SENTENCE = 4, 9  # tokens of a longer filler
 
@@ -241,31 +189,18 @@ def examples(split: Split, options: Options) -> Iterator[TextExample]:
     return (_example(split, index, options.seed) for index in range(options.n_examples(split)))
 
 
-def _words() -> list[str]:
+def _vocabulary() -> list[str]:
     """Every word that a text can hold, sorted."""
     patterns = [*MENTIONS, *CHOICES, *SHORT_FILLERS.values(), "the"]
     words = {word for pattern in patterns for word in pattern.split() if "{" not in word}
-    for group in (
-        *KEYWORDS.values(),
-        HANDLERS,
-        ASSISTANTS,
-        ASKS,
-        HANDLES,
-        ASSISTS,
-        SUBJECTS,
-        NOUNS,
-        ADJECTIVES,
-        VERBS,
-        ADVERBS,
-        PREPOSITIONS,
-    ):
-        words.update(group)
+    words.update(*KEYWORDS.values(), HANDLERS, ASSISTANTS, SUBJECTS, ASKS, HANDLES, ASSISTS)
+    words.update(NOUNS, ADJECTIVES, VERBS, ADVERBS, PREPOSITIONS)
     return sorted(words)
 
 
 def fixed_tokenizer() -> Tokenizer:
     """One id per word of the closed vocabulary, whatever the options."""
-    vocabulary = {word: i for i, word in enumerate([*WORD_SPECIALS, *_words()])}
+    vocabulary = {word: i for i, word in enumerate([*WORD_SPECIALS, *_vocabulary()])}
     tokenizer = Tokenizer(models.WordLevel(vocabulary, unk_token=UNKNOWN))
     tokenizer.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
     return tokenizer

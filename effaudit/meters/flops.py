@@ -71,10 +71,10 @@ def _params(model: nn.Module) -> Measurement:
 
 
 def _executed(count: FlopCount) -> tuple[Measurement, ...]:
-    convention = "ops seen at dispatch: matrix and convolution products, attention dense"
+    method = f"ops seen at dispatch; {count.convention}"
     return (
-        _counted("flops.executed", "FLOP", "lower", f"{convention}; a multiply-add is 2 FLOPs", count.total),
-        _counted("macs.executed", "MAC", "lower", convention, count.macs),
+        _counted("flops.executed", "FLOP", "lower", method, count.total),
+        _counted("macs.executed", "MAC", "lower", f"half of flops.executed: {method}", count.macs),
     )
 
 

@@ -1,15 +1,13 @@
 """How much memory a forward pass needs above what was there before it.
 
-On a CPU that is the growth of the process's own peak while the largest batches run. Freed memory that
-the C library keeps is given back first and the peak is reset, so neither order nor earlier models matter.
+On a CPU that is the growth of the process's own peak while one of the largest batches runs. Freed memory
+that the C library keeps is given back first and the peak is reset, so neither order nor earlier models matter.
 """
 
 from __future__ import annotations
 
-import ctypes
 import gc
 import os
-import sys
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -22,7 +20,7 @@ import torch
 from torch import nn
 
 from effaudit import device
-from effaudit.meters import _sampling
+from effaudit.meters import _heap, _sampling
 from effaudit.profile_spec import AuditSpec
 from effaudit.record import Caution, Findings, Measurement, unavailable
 from effaudit.workload import Batch, Workload
@@ -115,14 +113,21 @@ def _run_all(work: Workload, batches: list[Batch]) -> None:
 
 def _process_peak(work: Workload, batches: list[Batch]) -> _Peak:
     """The growth of VmHWM after a reset, or of sampled RSS where the kernel has no reset."""
-    _give_back()
-    if not _reset_peak():
-        return _sampled_peak(work, batches, lambda: psutil.Process().memory_info().rss, "resident set")
-    before = _status_bytes("VmHWM")
-    _run_all(work, batches)
-    grown = _status_bytes("VmHWM") - before
+    with _heap.no_holes():
+        if not _reset_peak():
+            return _sampled_peak(work, batches, lambda: psutil.Process().memory_info().rss, "resident set")
+        grown = max(_growth(work, batch) for batch in batches)
     method = f"growth of the process's peak resident set (VmHWM, reset before); resolution {resolution() // 1024} KiB"
     return _Peak(grown, method, _allocator_cautions())
+
+
+def _growth(work: Workload, batch: Batch) -> int:
+    """B by which one batch lifts the process's peak."""
+    _heap.give_back()
+    _reset_peak()
+    before = _status_bytes("VmHWM")
+    work.run(batch)
+    return _status_bytes("VmHWM") - before
 
 
 def _mps_peak(work: Workload, batches: list[Batch]) -> _Peak:
@@ -185,15 +190,6 @@ def resolution() -> int:
     """Bytes by which the kernel's per-CPU page counters may lag (percpu_counter: 32 or 2n pages on each of n CPUs)."""
     n = os.cpu_count() or 1
     return max(32, 2 * n) * n * os.sysconf("SC_PAGE_SIZE")
-
-
-def _give_back() -> None:
-    """Frees garbage and returns the pages that glibc keeps for reuse; elsewhere only the former."""
-    gc.collect()
-    if sys.platform == "linux":
-        trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
-        if trim is not None:
-            trim(0)
 
 
 def _allocator_cautions() -> tuple[Caution, ...]:

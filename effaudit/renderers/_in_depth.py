@@ -85,8 +85,8 @@ def _layers(layers: Sequence[LayerRow]) -> list[str]:
 
 
 def _modules(modules: Sequence[ModuleRow]) -> list[str]:
-    """FLOPs by module with bars, as shares of the whole."""
-    shown = [row for row in modules if row.path.count(".") < MODULE_DEPTH]
+    """FLOPs by module with bars, as shares of the whole; modules without any are left out."""
+    shown = [row for row in modules if row.flops and row.path.count(".") < MODULE_DEPTH]
     total = max((row.flops for row in modules), default=0)  # the root has its children's too
     if not shown or total <= 0:
         return []

@@ -55,12 +55,17 @@ def sentence(record: AuditRecord, records: Sequence[AuditRecord]) -> str:
 
 
 def cautions(records: Sequence[AuditRecord]) -> tuple[Note, ...]:
-    """Every caution once, with the models it is about."""
-    found: dict[tuple[str, str], list[str]] = {}
+    """Every caution once, with the models it is about; those of one kind follow each other, their hint on the last."""
+    kinds: dict[tuple[str, str], dict[str, list[str]]] = {}
     for record in records:
         for caution in (*record.cautions, *(c for m in record.measurements for c in m.cautions)):
-            _join(found, (caution.text, caution.hint), record.model.name)
-    return tuple(Note(text, hint, _whom(names, records)) for (text, hint), names in found.items())
+            texts = kinds.setdefault((caution.code, caution.hint), {})
+            _join(texts, caution.text, record.model.name)
+    notes = []
+    for (_, hint), texts in kinds.items():
+        *others, last = [(text, _whom(names, records)) for text, names in texts.items()]
+        notes += [*(Note(text, "", whom) for text, whom in others), Note(last[0], hint, last[1])]
+    return tuple(notes)
 
 
 def missing(records: Sequence[AuditRecord]) -> tuple[Note, ...]:

@@ -70,6 +70,8 @@ class EarlyExit(Backbone):
         super().__init__(config)
         if options.min_layer > config.n_layers:
             raise EffauditError(f"early_exit: min_layer {options.min_layer} is beyond the last of {config.n_layers}")
+        if options.loss == "last+frozen" and config.n_layers == 1:
+            raise EffauditError("early_exit: one layer has no exits to train once it is frozen", "choose another loss")
         self.options = options
         inner = range(config.n_layers - 1)
         self.exit_norms = nn.ModuleList(nn.LayerNorm(config.d_model) for _ in inner)  # type: ignore[assignment]
@@ -77,12 +79,15 @@ class EarlyExit(Backbone):
             classifiers = (nn.Linear(config.d_model, config.n_classes) for _ in inner)
             self.exit_classifiers = nn.ModuleList(classifiers)  # type: ignore[assignment]
 
-    def exit_head(self, layer: int, h: Tensor, mask: Tensor | None) -> Tensor:
-        """Logits after block `layer` (0-based): of tokens (N, D), or of examples (N, T, D) pooled over `mask`."""
+    def exit_head(self, layer: int, h: Tensor, mask: Tensor | None, is_frozen: bool = False) -> Tensor:
+        """Logits after block `layer` (0-based): of tokens (N, D), or of examples (N, T, D) pooled over `mask`.
+
+        `is_frozen` keeps the tied embedding, which is the backbone's too, out of the gradient.
+        """
         is_last = layer == len(self.blocks) - 1
         normed = (self.norm if is_last else self.exit_norms[layer])(h)
         if mask is None:
-            return F.linear(normed, self.embed.weight)
+            return F.linear(normed, self.embed.weight.detach() if is_frozen else self.embed.weight)
         classifier = self.classifier if is_last else self.exit_classifiers[layer]
         logits: Tensor = classifier(masked_mean(normed, mask))
         return logits
@@ -200,8 +205,8 @@ class EarlyExit(Backbone):
         if is_staged and not is_frozen:
             return task_loss(self.head(states[-1], batch.mask), batch)
         for layer in range(n_layers - 1 if is_frozen else n_layers):
-            h = states[layer + 1]
-            losses.append(task_loss(self.exit_head(layer, h, None if self.is_causal else batch.mask), batch))
+            mask = None if self.is_causal else batch.mask
+            losses.append(task_loss(self.exit_head(layer, states[layer + 1], mask, is_frozen), batch))
         if self.options.loss == "depth-weighted":
             depths = range(1, n_layers + 1)
             return sum((d * loss for d, loss in zip(depths, losses, strict=True)), losses[0] * 0) / sum(depths)

@@ -118,8 +118,16 @@ def prune(config: ModelConfig, dense: Backbone, batches: Iterable[Batch]) -> Sta
 
 
 def initialise(config: ModelConfig, source: nn.Module, batches: Iterable[Batch]) -> nn.Module:
-    """Training starts from the pruned source."""
+    """Training starts from the pruned source.
+
+    Raises EffauditError when the source is not a dense model.
+    """
     assert isinstance(source, Backbone)
+    if source.config.variant != "dense":
+        raise EffauditError(
+            f"static_heads prunes a dense model, not a model of variant `{source.config.variant}`",
+            "let `init_from` name a dense model",
+        )
     return prune(config, source, batches)
 
 

@@ -105,6 +105,8 @@ class TokenSelective(Backbone):
         self.temperature.fill_(self.options.anneal_to**ramp)
         output = self(batch)
         assert output.routing.gate is not None
+        if not self.routers:
+            return task_loss(output.logits, batch)
         kept = output.routing.gate[..., 1:].mean(dim=-1)[batch.mask].mean()
         return task_loss(output.logits, batch) + self.options.lambda_ * kept
 

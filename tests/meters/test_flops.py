@@ -65,6 +65,7 @@ def _work(model: nn.Module | None = None) -> Workload:
         device=torch.device("cpu"),
         execution="skip",
         is_skipping_tokens=True,
+        is_characters=False,
         batches=_batches,
         flops=_formula,
     )

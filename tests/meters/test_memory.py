@@ -7,7 +7,7 @@ import pytest
 import torch
 from torch import nn
 
-from effaudit.meters import memory
+from effaudit.meters import _heap, memory
 from effaudit.profile_spec import AuditSpec
 from tests.fakes_machine import batch, workload
 
@@ -157,5 +157,7 @@ def test_a_foreign_allocator_is_said(monkeypatch, tmp_path):
 
 def test_the_c_library_is_asked_only_on_linux(monkeypatch):
     monkeypatch.setattr(sys, "platform", "darwin")
-    monkeypatch.setattr(memory.ctypes, "CDLL", lambda _: pytest.fail("not on this platform"))
-    memory._give_back()
+    monkeypatch.setattr(_heap.ctypes, "CDLL", lambda _: pytest.fail("not on this platform"))
+    _heap.give_back()
+    with _heap.no_holes():
+        pass

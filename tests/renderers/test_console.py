@@ -135,6 +135,24 @@ def test_cautions_and_reasons_are_said_once_with_their_models() -> None:
     assert text.count("no country or intensity given") == 1
 
 
+def test_cautions_of_one_kind_share_their_hint() -> None:
+    def spread(share: str) -> Caution:
+        return Caution(code="unstable", text=f"timings span {share}", hint="stop other work")
+
+    busy = Caution(code="busy", text="the machine was busy", hint="wait")
+    records = [
+        dense().model_copy(update={"cautions": (spread("20 %"), busy)}),
+        tsa().model_copy(update={"cautions": (spread("30 %"), busy)}),
+    ]
+    assert """Cautions
+  - timings span 20 % (dense)
+  - timings span 30 % (tsa)
+    hint: stop other work
+  - the machine was busy (all models)
+    hint: wait
+""" in console.render(records)
+
+
 def test_long_and_hostile_names_fit_and_stay_whole() -> None:
     long = "a_model_with_a_name_that_its_column_cannot_hold"
     records = [dense(), tsa().model_copy(update={"model": record(long, "tsa").model})]
@@ -235,7 +253,7 @@ def test_text_renderers_never_crash_and_fit(records: Sequence[AuditRecord]) -> N
     assert markdown.render(records)
 
 
-@settings(max_examples=5, deadline=None, phases=[Phase.generate])
+@settings(max_examples=3, deadline=None, phases=[Phase.generate])
 @given(st.lists(any_record(), max_size=3))
 def test_html_never_crashes(records: Sequence[AuditRecord]) -> None:
     assert html.render(records, examples()).endswith("</html>")

@@ -92,9 +92,10 @@ def test_figures_show_hostile_names_as_text() -> None:
 
 
 def test_ids_of_inline_figures_do_not_meet() -> None:
-    ids = [i for drawing in figures.draw(everyone(), examples()) for i in re.findall(r'\bid="([^"]+)"', drawing.inline)]
+    drawings = figures.draw(everyone(), examples())
+    ids = [i for drawing in drawings for i in re.findall(r'\bid="([^"]+)"', drawing.inline)]
     assert len(ids) == len(set(ids))
-    for drawing in figures.draw(everyone()):
+    for drawing in drawings:
         used = set(re.findall(r"url\(#([^)]+)\)|href=\"#([^\"]+)\"", drawing.inline))
         assert {a or b for a, b in used} <= set(re.findall(r'\bid="([^"]+)"', drawing.inline))
 
