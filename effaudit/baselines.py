@@ -7,10 +7,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from pydantic import ValidationError
-
 from effaudit.errors import EffauditError
-from effaudit.record import SCHEMA_VERSION, AuditRecord, to_json, write_atomically
+from effaudit.record import AuditRecord, record_from, to_json, write_atomically
 
 FOLDER = Path("profiles/baselines")
 
@@ -48,7 +46,7 @@ def load_baseline(path: str | Path) -> tuple[AuditRecord, ...]:
         raise EffauditError(f"`{path}` is no document of records", 'a baseline is {"records": [...]}')
     if not found:
         raise EffauditError(f"`{path}` holds no records", "`effaudit baseline update PROFILE` fills it")
-    return tuple(_record(item, path) for item in found)
+    return tuple(record_from(item, path) for item in found)
 
 
 def save_baseline(records: Sequence[AuditRecord], path: Path) -> None:
@@ -68,19 +66,3 @@ def changes(old: Sequence[AuditRecord], new: Sequence[AuditRecord]) -> tuple[Cha
 
 def _figures(records: Sequence[AuditRecord]) -> dict[tuple[str, str, str], int | float | None]:
     return {(r.model.name, m.name, m.unit): m.value for r in records for m in r.measurements}
-
-
-def _record(data: object, path: Path) -> AuditRecord:
-    version = data.get("schema_version") if isinstance(data, dict) else None
-    if not isinstance(version, int):
-        raise EffauditError(f"`{path}` is not an effaudit record: no schema_version")
-    if version > SCHEMA_VERSION:
-        raise EffauditError(
-            f"`{path}` has record schema {version}, this effaudit reads up to {SCHEMA_VERSION}", "upgrade effaudit"
-        )
-    try:
-        return AuditRecord.model_validate(data)
-    except ValidationError as error:
-        first = error.errors()[0]
-        where = ".".join(str(part) for part in first["loc"])
-        raise EffauditError(f"`{path}` is not a valid record: {where}: {first['msg']}") from error

@@ -1,6 +1,6 @@
 """How many FLOPs a model really executes, by module and by op, and which ops could not be counted.
 
-No bias, softmax, norm or activation is counted (see CONVENTION). Counted below autograd, where the ops that run are seen, so
+Bias, softmax, norms and activations cost nothing (see CONVENTION). Ops are seen below autograd, where they run, so
 input-dependent branches, backward passes and recomputation count as they happen.
 """
 

@@ -225,6 +225,14 @@ def load_record(path: str | Path) -> AuditRecord:
         raise EffauditError(f"cannot read record `{path}`: {error.strerror}") from error
     except ValueError as error:
         raise EffauditError(f"`{path}` is not JSON: {error}", "records are written by `effaudit profile`") from error
+    return record_from(data, path)
+
+
+def record_from(data: object, path: Path) -> AuditRecord:
+    """The record that `data`, read from `path`, describes.
+
+    Raises EffauditError when it is no record, or has a newer schema.
+    """
     version = data.get("schema_version") if isinstance(data, dict) else None
     if not isinstance(version, int):
         raise EffauditError(f"`{path}` is not an effaudit record: no schema_version")
@@ -246,8 +254,14 @@ def save_examples(rows: Sequence[ExampleRow], path: Path) -> None:
     lines = [",".join(columns)]
     for row in rows:
         values = (getattr(row, column) for column in columns)
-        lines.append(",".join("" if value is None else repr(value) for value in values))
+        lines.append(",".join(_cell(value) for value in values))
     write_atomically(path, "\n".join(lines) + "\n")
+
+
+def _cell(value: float | None) -> str:
+    if value is None:
+        return ""
+    return f"{value:.9g}" if isinstance(value, float) else str(value)  # nine digits keep a float32
 
 
 def load_examples(path: Path) -> list[ExampleRow]:

@@ -560,6 +560,12 @@ def test_formulas_agree_with_torch_where_both_have_one() -> None:
         torch.ops.aten.baddbmm.default: (ones(2, 4, 5), a, c),
         torch.ops.aten.convolution.default: (*(ones(2, 4, 10), ones(8, 2, 3), None, [1], [0], [1], False, [0], 2),),
     }
+    q, k, v, grad = (torch.ones(2, 4, *shape, device="meta") for shape in ((7, 8), (9, 8), (9, 6), (7, 6)))
+    for backend in ("flash", "efficient", "cudnn"):
+        packet = getattr(torch.ops.aten, f"_scaled_dot_product_{backend}_attention")
+        backward = getattr(torch.ops.aten, f"_scaled_dot_product_{backend}_attention_backward")
+        assert _planned(packet.default).formula(None, q, k, v) == flop_registry[packet](q, k, v)
+        assert _planned(backward.default).formula(None, grad, q, k, v) == flop_registry[backward](grad, q, k, v)
     for op, args in calls.items():
         out, ours = op(*args), _planned(op).formula
         assert ours is not None

@@ -13,7 +13,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from effaudit import carbon, device
-from effaudit.meters import _codecarbon, _load, _sampling
+from effaudit.meters import _codecarbon, _heap, _load, _sampling
 from effaudit.meters._instruments import Instruments, UnreadableError, find_instruments
 from effaudit.meters._sampling import Sample
 from effaudit.profile_spec import AuditSpec
@@ -82,6 +82,7 @@ def measure(
     samples = _sampling.sample(works)
     try:
         with device.threads(settings.threads), _load.no_gc():
+            _heap.settle()
             watch = _load.LoadWatch()
             idle = _idle(tools, settings, clock, sleep)
             windows = _run_windows(works, samples, tools, settings, clock)

@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from effaudit import device, stats
-from effaudit.meters import _load, _sampling
+from effaudit.meters import _heap, _load, _sampling
 from effaudit.meters._sampling import Sample
 from effaudit.profile_spec import AuditSpec
 from effaudit.record import Better, Caution, Findings, Measurement, unavailable
@@ -48,6 +48,7 @@ def measure(works: Sequence[Workload], settings: AuditSpec, clock: Clock = time.
     """latency.* and throughput.* of each workload; `clock` returns seconds."""
     samples = _sampling.sample(works)
     with device.threads(settings.threads), _load.no_gc() as collect:
+        _heap.settle()
         turns = [_first(work, sample, clock) for work, sample in zip(works, samples, strict=True)]
         _fit(turns, settings)
         for turn in turns:

@@ -28,7 +28,6 @@ from effaudit.workload import Batch, Workload
 N_LARGEST = 2  # batches that run: the largest, and one more in case that routing spared it
 PROC = Path("/proc/self")
 SAMPLING_S = 0.001  # of the fallback's thread
-FOREIGN_ALLOCATORS = ("jemalloc", "tcmalloc", "mimalloc")  # malloc_trim does not reach what they keep
 
 
 @dataclass(frozen=True)
@@ -117,7 +116,10 @@ def _process_peak(work: Workload, batches: list[Batch]) -> _Peak:
         if not _reset_peak():
             return _sampled_peak(work, batches, lambda: psutil.Process().memory_info().rss, "resident set")
         grown = max(_growth(work, batch) for batch in batches)
-    method = f"growth of the process's peak resident set (VmHWM, reset before); resolution {resolution() // 1024} KiB"
+    apart = "freed memory returned at once, " if _heap.is_glibc() else ""
+    method = (
+        f"growth of the process's peak resident set (VmHWM, reset before), {apart}resolution {resolution() // 1024} KiB"
+    )
     return _Peak(grown, method, _allocator_cautions())
 
 
@@ -193,9 +195,9 @@ def resolution() -> int:
 
 
 def _allocator_cautions() -> tuple[Caution, ...]:
-    mapped = (PROC / "maps").read_text(errors="replace")
-    found = [name for name in FOREIGN_ALLOCATORS if name in mapped]
-    if not found:
+    if _heap.is_glibc():
         return ()
-    text = f"{found[0]} replaces the C library's allocator and may reuse memory unseen, so the peak may be too low"
+    text = (
+        "another allocator than glibc's is in use and may serve a forward from memory kept before: the peak may be low"
+    )
     return (Caution(code="foreign_allocator", text=text, hint="run without LD_PRELOAD"),)

@@ -15,8 +15,9 @@ from effaudit.workload import Batch, Execution, Output, Routing
 
 TASKS = ("classification", "causal_lm")
 
-# The gate hardens over the middle half of training: first the task, last the weights at the final gate.
-ANNEAL_START, ANNEAL_STOP = 0.25, 0.75
+# Shares of an annealed training: first the soft gate, then its temperature falls, last the hard gate runs forward
+# and the soft one backward. Temperature alone does not close the gap: logits shrink with it, gates stay fractional.
+ANNEAL_START, ANNEAL_STOP = 0.2, 0.5
 
 
 class Options(VariantOptions):
@@ -65,6 +66,7 @@ class TokenSelective(Backbone):
         routers = (Router(config.d_model, options.router_bias) for _ in range(config.n_layers - 1))
         self.routers = nn.ModuleList(routers)  # type: ignore[assignment]
         self.register_buffer("temperature", torch.ones(()))
+        self._is_hardened = False  # whether training runs the hard gate forward
 
     def forward(self, batch: Batch, routing: Routing | None = None) -> Output:
         visible = self.visibility(batch)
@@ -90,9 +92,12 @@ class TokenSelective(Backbone):
         return self.options.mode != "soft" and not self.training
 
     def _gated(self, block: Block, h: Tensor, visible: Visibility, active: Tensor, gate: Tensor) -> Tensor:
-        if not self._is_hard:
+        if not self._is_hard and not (self.training and self._is_hardened):
             return block(h, visible, gate)
         scale = gate if self.options.gate == "scaled" else None
+        if self.training:
+            hard = active.to(h.dtype) if scale is None else active * scale
+            return block(h, visible, gate + (hard - gate).detach())
         if self.options.execution == "masked":
             return block(h, visible, active.to(h.dtype) if scale is None else active * scale)
         if self.options.mode == "ffn":
@@ -103,6 +108,7 @@ class TokenSelective(Backbone):
         """Cross-entropy + lambda * mean over routers and real tokens of (1 - p)."""
         ramp = min(max((progress - ANNEAL_START) / (ANNEAL_STOP - ANNEAL_START), 0.0), 1.0)
         self.temperature.fill_(self.options.anneal_to**ramp)
+        self._is_hardened = ramp == 1 and self.options.anneal_to < 1
         output = self(batch)
         assert output.routing.gate is not None
         if not self.routers:

@@ -147,12 +147,29 @@ def test_mps_is_sampled_and_labelled(monkeypatch):
 
 
 @linux
-def test_a_foreign_allocator_is_said(monkeypatch, tmp_path):
-    for name in ("maps", "status", "clear_refs"):
-        (tmp_path / name).write_text("")
-    (tmp_path / "maps").write_text("7f0000-7f1000 r-xp 0 0:0 0 /usr/lib/libjemalloc.so.2\n")
-    monkeypatch.setattr(memory, "PROC", tmp_path)
-    assert [caution.code for caution in memory._allocator_cautions()] == ["foreign_allocator"]
+def test_another_allocator_is_left_alone_and_said(monkeypatch, tmp_path):
+    (tmp_path / "maps").write_text("0-ffffffffffffffff r-xp 0 0:0 0                  /usr/lib/libjemalloc.so.2\n")
+    monkeypatch.setattr(_heap, "MAPS", tmp_path / "maps")
+    assert not _heap.is_glibc()
+    found = by_name(memory.measure([workload(filling(64))], AuditSpec())[0])["memory.peak"]
+    assert found.value == pytest.approx(64 * MIB, rel=0.1)
+    assert [caution.code for caution in found.cautions] == ["foreign_allocator"]
+
+
+@linux
+def test_holes_that_earlier_work_left_do_not_change_a_peak():
+    """Three tensors of unlike size, one freed before the next: 3 MiB live at most."""
+
+    def act(_):
+        for n_kib in (1000, 2000, 3072, 300):
+            torch.ones(n_kib * 256)
+
+    peaks = []
+    for k in (0, 30, 300, 3000):
+        kept = [torch.ones(k * 256) for _ in range(3000 // k)][::7] if k else []
+        peaks.append(by_name(memory.measure([workload(act)], AuditSpec())[0])["memory.peak"].value / MIB)
+        del kept
+    assert peaks == pytest.approx([3.0] * 4, rel=0.1)
 
 
 def test_the_c_library_is_asked_only_on_linux(monkeypatch):

@@ -67,10 +67,10 @@ def test_head_gate_multiplies_the_heads_outputs(task: Task) -> None:
 def test_initialisation_follows_the_paper() -> None:
     torch.manual_seed(0)
     model = dense.build(makers.config("dense", "causal_lm", d_model=64, d_ff=256, n_layers=2))
-    assert float(model.embed.weight.std()) == pytest.approx(0.02, rel=0.1)
+    assert model.embed.weight.std().item() == pytest.approx(0.02, rel=0.1)
     for block in model.blocks:
         for weight in (block.attn.proj.weight, block.ffn.down.weight):
-            assert float(weight.std()) == pytest.approx(0.02 / math.sqrt(4), rel=0.05)
+            assert weight.std().item() == pytest.approx(0.02 / math.sqrt(4), rel=0.05)
         assert block.attn.qkv.bias is None
         assert block.attn.proj.bias is None
 

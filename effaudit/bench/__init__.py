@@ -1,0 +1,1 @@
+"""The tool's own benchmarks: `python -m effaudit.bench NAME`."""

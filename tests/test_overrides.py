@@ -1,0 +1,128 @@
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from effaudit.errors import EffauditError
+from effaudit.overrides import Overrides, apply
+from effaudit.profile_spec import AuditProfile, DataSpec, validated
+
+TABLE = {"dataset": "table:old.csv", "options": {"text": "body"}, "limit": 5}
+
+
+def profile(**changes: Any) -> AuditProfile:
+    models = ["dense", {"name": "tsa", "init_from": "dense", "options": {"mode": "ffn"}}]
+    return validated(AuditProfile, {"name": "p", "models": models, **changes}, "p")
+
+
+def with_data(text: str, **data: Any) -> DataSpec:
+    return apply(profile(data=data), Overrides(data=text)).data
+
+
+def test_nothing_said_changes_nothing() -> None:
+    assert apply(profile(), Overrides()) == profile()
+
+
+def test_values_replace_those_of_the_profile() -> None:
+    changed = apply(
+        profile(),
+        Overrides(
+            device="cpu",
+            dtype="bfloat16",
+            batch_size=2,
+            limit=3,
+            threads=4,
+            seed=5,
+            meters=["flops"],
+            country="DEU",
+            intensity=6.5,
+            max_seconds=7.5,
+        ),
+    )
+    assert (changed.data.batch_size, changed.data.limit, changed.seed) == (2, 3, 5)
+    audit = changed.audit
+    assert (audit.device, audit.dtype, audit.threads, audit.meters) == ("cpu", "bfloat16", 4, ("flops",))
+    assert (audit.country, audit.intensity, audit.max_seconds) == ("DEU", 6.5, 7.5)
+
+
+@pytest.mark.parametrize(
+    ("texts", "expected"),
+    [
+        (["tsa"], [("tsa", {"mode": "ffn"})]),
+        (["tsa:mode=ffn+query,threshold=0.25"], [("tsa", {"mode": "ffn+query", "threshold": 0.25})]),
+        (["tsa:lambda=1e-3"], [("tsa", {"mode": "ffn", "lambda": "1e-3"})]),
+        (["tsa", "dense"], [("tsa", {"mode": "ffn"}), ("dense", {})]),
+        (
+            ["tsa", "tsa:mode=soft", "tsa:mode=ffn+query"],
+            [
+                ("tsa", {"mode": "ffn"}),
+                ("tsa-mode-soft", {"mode": "soft"}),
+                ("tsa-mode-ffn+query", {"mode": "ffn+query"}),
+            ],
+        ),
+        (["early_exit:state=oracle"], [("early_exit", {"state": "oracle"})]),
+        (
+            ["static_heads:kept_heads=[[0, 1], [2]],head_fraction=0.5"],
+            [("static_heads", {"kept_heads": [[0, 1], [2]], "head_fraction": 0.5})],
+        ),
+    ],
+)
+def test_models_are_picked_with_their_options(texts: list[str], expected: list[tuple[str, dict[str, Any]]]) -> None:
+    models = apply(profile(), Overrides(models=texts)).models
+    assert [(spec.name, spec.options) for spec in models] == expected
+    assert AuditProfile.model_validate(apply(profile(), Overrides(models=texts)).model_dump())  # may be run again
+
+
+def test_one_model_may_be_given_as_a_string() -> None:
+    assert [spec.name for spec in apply(profile(), Overrides(models="tsa")).models] == ["tsa"]
+
+
+def test_a_variant_means_the_only_model_of_that_variant() -> None:
+    named = [{"name": "ours", "variant": "tsa"}, "dense"]
+    assert [m.name for m in apply(profile(models=named), Overrides(models=["tsa"])).models] == ["ours"]
+    several = [{"name": "a", "variant": "tsa"}, {"name": "b", "variant": "tsa"}]
+    with pytest.raises(EffauditError, match="several models of variant `tsa`") as caught:
+        apply(profile(models=several), Overrides(models=["tsa"]))
+    assert caught.value.hint == "name `a` or `b`"
+
+
+def test_the_model_that_one_starts_from_is_kept_only_if_it_is_picked() -> None:
+    assert apply(profile(), Overrides(models=["tsa"])).models[0].init_from is None
+    assert apply(profile(), Overrides(models=["tsa", "dense"])).models[0].init_from == "dense"
+
+
+def test_data_by_name_or_path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    for name in ("t.csv", "t.jsonl.gz", "t.txt"):
+        (tmp_path / name).touch()
+    (tmp_path / "folder").mkdir()
+    sizes = {"dataset": "graded", "options": {"n_test": 9}}
+    assert with_data("graded", **sizes).options == {"n_test": 9}
+    assert with_data("copy", **sizes) == DataSpec(dataset="copy")
+    assert with_data("t.csv", **sizes) == DataSpec(dataset="table:t.csv")
+    assert with_data("t.txt", **sizes) == DataSpec(dataset="chars:t.txt")
+    assert with_data("table:any.dat") == DataSpec(dataset="table:any.dat")
+    assert with_data("t.jsonl.gz", **TABLE) == DataSpec(dataset="table:t.jsonl.gz", options={"text": "body"}, limit=5)
+    assert with_data("folder", **TABLE).dataset == "table:folder"
+    assert with_data("folder", dataset="ag_news") == DataSpec(dataset="ag_news", path="folder")
+    assert with_data("ag_news:folder", **sizes) == DataSpec(dataset="ag_news", path="folder")
+
+
+def test_given_weights_are_found_by_the_name_they_were_trained_under(tmp_path: Path) -> None:
+    file = tmp_path / "tsa.safetensors"
+    file.touch()
+    picks = Overrides(models=["tsa:mode=soft", "tsa:mode=ffn"], weights=tmp_path)
+    assert [spec.weights for spec in apply(profile(), picks).models] == [str(file), str(file)]
+    one = apply(profile(), Overrides(models=["dense"], weights=file)).models[0]
+    assert one.weights == str(file)
+
+
+def test_weights_trained_here_are_found_for_a_pick_of_another_name(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    file = Path("reports/weights/p/tsa.safetensors")
+    file.parent.mkdir(parents=True)
+    file.touch()
+    picks = apply(profile(), Overrides(models=["tsa", "tsa:mode=soft"])).models
+    assert [spec.weights for spec in picks] == [None, str(file)]

@@ -1,0 +1,164 @@
+"""Token-Selective Attention against the paper's equations."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+
+from effaudit.variants import dense, tsa
+from effaudit.variants._blocks import task_loss
+from effaudit.workload import Routing, Task
+from tests import makers
+from tests.makers import FLOAT64
+from tests.variants.test_dense import attention_by_hand
+
+TASKS: list[Task] = ["classification", "causal_lm"]
+MODES = ["soft", "ffn", "ffn+query"]
+
+
+def _dense_twin(model: Any) -> Any:
+    twin = dense.build(makers.config("dense", model.config.task, n_layers=model.config.n_layers)).double().eval()
+    twin.load_state_dict({name: model.state_dict()[name] for name in twin.state_dict()})
+    return twin
+
+
+def test_alpha_at_initialisation() -> None:
+    """Papers §2.7: soft gates claim 27 % at birth, while nothing would be skipped."""
+    size = {"vocab_size": 65, "d_model": 256, "n_layers": 6, "n_heads": 8, "d_ff": 1024, "max_tokens": 128}
+    torch.manual_seed(0)
+    model = tsa.build(makers.config("tsa", "causal_lm", **size)).eval()
+    routing = makers.run(model, makers.batch("causal_lm", (16, 16))).routing
+    assert routing.gate is not None
+    assert routing.tokens is not None
+    assert routing.gate[..., 1:].mean().item() == pytest.approx(0.73, abs=0.01)
+    assert routing.tokens.all()
+
+
+@pytest.mark.parametrize("task", TASKS)
+@pytest.mark.parametrize("mode", MODES)
+def test_open_gates_equal_dense(task: Task, mode: str) -> None:
+    model, of = makers.build(makers.config("tsa", task, {"mode": mode})), makers.batch(task, (5, 3))
+    _force_halting(model, -1e4)
+    output = makers.run(model, of)
+    assert output.routing.gate is not None
+    assert (output.routing.gate == 1).all()
+    assert makers.distance(output.logits, makers.run(_dense_twin(model), of).logits) < FLOAT64
+
+
+@pytest.mark.parametrize("task", TASKS)
+@pytest.mark.parametrize("mode", MODES)
+def test_closed_gates_leave_the_stems_state(task: Task, mode: str) -> None:
+    model, of = makers.build(makers.config("tsa", task, {"mode": mode})), makers.batch(task, (5, 5))
+    _force_halting(model, 1e4)
+    output = makers.run(model, of)
+    assert output.routing.tokens is not None
+    assert not output.routing.tokens[..., 1:].any()
+    assert output.routing.tokens[..., 0].all()
+    with torch.inference_mode():
+        stem = model.blocks[0](model.embedded(of), model.visibility(of))
+        assert makers.distance(output.logits, model.head(stem, of.mask)) < FLOAT64
+
+
+def _force_halting(model: Any, logit: float) -> None:
+    for router in model.routers:
+        torch.nn.init.zeros_(router.halt.weight)
+        torch.nn.init.constant_(router.halt.bias, logit)
+
+
+@pytest.mark.parametrize("gate", ["scaled", "binary"])
+@pytest.mark.parametrize("mode", MODES)
+def test_equals_the_equations(mode: str, gate: str) -> None:
+    """h += g * Attn(LN1(h)); h += g * FFN(LN2(h)), with g from the router's MLP on the raw stream."""
+    options = {"mode": mode, "gate": gate, "threshold": 0.6}
+    model, of = makers.build(makers.config("tsa", "causal_lm", options)), makers.batch("causal_lm", (6, 4))
+    output = makers.run(model, of)
+    with torch.inference_mode():
+        h = model.embedded(of)
+        for layer, block in enumerate(model.blocks):
+            factor = torch.ones_like(h[..., 0])
+            if layer > 0:
+                router = model.routers[layer - 1]
+                p = torch.sigmoid(router.halt(torch.relu(router.hidden(h))))[..., 0]
+                active = (p < 0.6) | ~of.mask
+                assert torch.equal(output.routing.tokens[..., layer], active)
+                torch.testing.assert_close(output.routing.gate[..., layer], 1 - p)
+                soft = 1 - p if mode == "soft" or gate == "scaled" else 1
+                factor = factor * soft * (1 if mode == "soft" else active)
+            mixed = attention_by_hand(block.attn, block.norm1(h), of, is_causal=True)
+            h = h + factor[..., None] * block.attn.proj(mixed.transpose(1, 2).flatten(2))
+            h = h + factor[..., None] * block.ffn(block.norm2(h))
+        logits = model.head(h, of.mask)
+    assert makers.distance(output.logits[of.mask], logits[of.mask]) < FLOAT64
+
+
+@pytest.mark.parametrize(("threshold", "kept"), [(0.0, 0), (1.0, 10)])
+def test_threshold_limits(threshold: float, kept: int) -> None:
+    model = makers.build(makers.config("tsa", options={"threshold": threshold}, n_layers=2))
+    routing = makers.run(model, makers.batch(lengths=(5, 5))).routing
+    assert routing.tokens is not None
+    assert int(routing.tokens[..., 1].sum()) == kept
+
+
+def test_given_tokens_without_gates_are_hard() -> None:
+    model, of = makers.build(makers.config("tsa")), makers.batch()
+    routing = Routing(tokens=torch.ones(3, 5, makers.LAYERS, dtype=torch.bool))
+    given = makers.run(model, of, routing).logits
+    assert makers.distance(given, makers.run(_dense_twin(model), of).logits) < FLOAT64
+
+
+def test_training_uses_soft_gates() -> None:
+    hard = makers.build(makers.config("tsa", options={"mode": "ffn+query"}))
+    soft = makers.build(makers.config("tsa", options={"mode": "soft"}))
+    of = makers.batch()
+    expected = makers.run(soft, of).logits
+    assert makers.distance(makers.run(hard, of).logits, expected) > 1e-3
+    assert torch.equal(makers.run(hard.train(), of).logits, expected)
+
+
+@pytest.mark.parametrize("task", TASKS)
+def test_loss_adds_lambda_times_alpha_of_real_tokens(task: Task) -> None:
+    model = makers.build(makers.config("tsa", task, {"lambda": 0.25})).train()
+    of = makers.batch(task, (5, 2))
+    output = makers.run(model, of)
+    gate = output.routing.gate
+    assert gate is not None
+    alphas = [gate[b, t, layer] for b, n in enumerate((5, 2)) for t in range(n) for layer in (1, 2)]
+    expected = task_loss(output.logits, of) + 0.25 * sum(alphas) / len(alphas)
+    assert model.loss(of, 0.0).item() == pytest.approx(expected.item(), rel=1e-12)
+
+
+def test_no_annealing_unless_asked_for() -> None:
+    model = makers.build(makers.config("tsa")).train()
+    for progress in (0.0, 0.5, 1.0):
+        model.loss(makers.batch(), progress)
+        assert model.temperature.item() == 1
+
+
+@pytest.mark.parametrize(
+    ("progress", "temperature"), [(0, 1), (0.25, 1), (0.5, 0.01**0.5), (0.75, 0.01), (0.999, 0.01)]
+)
+def test_annealed_temperature(progress: float, temperature: float) -> None:
+    model = makers.build(makers.config("tsa", options={"anneal_to": 0.01})).train()
+    model.loss(makers.batch(), progress)
+    assert model.temperature.item() == pytest.approx(temperature)
+
+
+def test_annealed_gates_agree_with_the_hard_rule() -> None:
+    model, of = makers.build(makers.config("tsa", options={"anneal_to": 1e-6})).train(), makers.batch()
+    model.loss(of, 1.0)
+    routing = makers.run(model, of).routing
+    assert routing.gate is not None
+    assert routing.tokens is not None
+    torch.testing.assert_close(routing.gate[..., 1:], routing.tokens[..., 1:].double(), atol=1e-3, rtol=0)
+
+
+def test_temperature_lies_among_the_weights() -> None:
+    """So that inference goes on at the gate that training ended with."""
+    assert "temperature" in makers.build(makers.config("tsa")).state_dict()
+
+
+def test_one_layer_has_nothing_to_gate() -> None:
+    model, of = makers.build(makers.config("tsa", n_layers=1)).train(), makers.batch()
+    assert model.loss(of, 0.5).item() == task_loss(makers.run(model, of).logits, of).item()
