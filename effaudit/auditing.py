@@ -11,8 +11,8 @@ from pathlib import Path
 
 import torch
 
+from effaudit import carbon, plugins
 from effaudit import device as devices
-from effaudit import plugins
 from effaudit.assembly import Assembled, load_all
 from effaudit.datasets._dataset import Dataset
 from effaudit.errors import EffauditError
@@ -73,6 +73,7 @@ def run_audit(
     folder = prepare_folder(out or new_run_folder(profile.name))
     refuse_overwriting(folder, [spec.name for spec in profile.models])
     device = devices.resolve(settings.device)
+    carbon.find_intensity(settings.country, settings.intensity)  # an unknown country is said before the work
     with devices.threads(settings.threads):
         dataset, models = load_all(profile, weights)
         stream = Stream(

@@ -24,7 +24,6 @@ def audited(profile: AuditProfile, options: AuditOptions) -> list[Saved]:
     if options.json not in (None, "-"):
         check_writable(Path(options.json))
     folder = Path(options.out) if options.out is not None else runs.new_run_folder(profile.name)
-    runs.refuse_overwriting(folder, [spec.name for spec in profile.models])
     try:
         with contextlib.redirect_stdout(sys.stderr):  # whatever a library prints is no result
             records = run_audit(profile, folder, is_quiet=options.quiet)

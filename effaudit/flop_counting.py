@@ -28,7 +28,6 @@ from effaudit._module_paths import ModulePaths
 from effaudit._outer_products import counted_outer_products
 from effaudit._patching import patched
 
-
 CONVENTION = "a multiply-add is 2 FLOPs; matrix and convolution products only; attention dense, causal not halved"
 
 

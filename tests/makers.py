@@ -48,7 +48,7 @@ def randomise(model: Backbone, seed: int = 0) -> None:
             if parameter.dim() == 1:
                 parameter.copy_(0.3 * noise + (1 if "norm" in name and name.endswith("weight") else 0))
             else:
-                parameter.copy_(noise * (1.0 if "embed" in name or "position" in name else parameter.shape[1] ** -0.5))
+                parameter.copy_(noise * (0.5 if "embed" in name or "position" in name else parameter.shape[1] ** -0.5))
 
 
 def batch(

@@ -24,9 +24,9 @@ from torch.utils._python_dispatch import _get_current_dispatch_mode_stack
 from torch.utils.checkpoint import checkpoint
 from torch.utils.flop_counter import flop_registry
 
+from effaudit.bench._flop_rows import ROWS, B, Calls, D, T
 from effaudit.flop_counting import count_flops, counted_pass
 
-B, T, D = 2, 16, 32
 GRAD_MODES = [torch.enable_grad, torch.no_grad, torch.inference_mode]
 GradMode = Callable[[], AbstractContextManager[None]]
 
@@ -42,59 +42,8 @@ def _nothing_leaks():
     assert "outer" not in vars(Tensor)
 
 
-class Calls(nn.Module):
-    """A module whose forward pass is a function of itself and its input."""
-
-    def __init__(self, function: Callable[[Calls, Tensor], object], **parts: nn.Module | nn.Parameter) -> None:
-        super().__init__()
-        self.function = function
-        for name, part in parts.items():
-            setattr(self, name, part)
-
-    def forward(self, x: Tensor) -> object:
-        return self.function(self, x)
-
-
 def linear(n_in: int = D, n_out: int = D) -> nn.Linear:
     return nn.Linear(n_in, n_out)
-
-
-def attend(h: Tensor) -> Tensor:
-    q = h.view(B, T, 4, D // 4).transpose(1, 2)
-    return F.scaled_dot_product_attention(q, q, q)
-
-
-def shared_by_two() -> nn.Module:
-    fc = linear()
-    return nn.Sequential(Calls(lambda m, x: m.fc(x), fc=fc), Calls(lambda m, x: m.fc(x), fc=fc))
-
-
-def tied(m: Calls, x: Tensor) -> Tensor:
-    return F.linear(m.table(torch.zeros(B, T, dtype=torch.long)), m.table.weight)
-
-
-def branches() -> nn.Module:
-    return Calls(lambda m, x: m.big(x) if x.sum() > 0 else m.small(x), big=linear(D, 128), small=linear())
-
-
-ROWS = {  # the 14 cases that no other counter tried gets right; input (2, 16, 32)
-    "linear": (linear, 1, 65_536),
-    "sdpa": (lambda: Calls(lambda m, x: attend(m.fc(x)), fc=linear()), 1, 131_072),
-    "h@hT@h": (lambda: Calls(lambda m, x: (h := m.fc(x)) @ h.mT @ h, fc=linear()), 1, 131_072),
-    "einsum": (lambda: Calls(lambda m, x: torch.einsum("btd,bsd->bts", m.fc(x), x), fc=linear()), 1, 98_304),
-    "attention": (
-        lambda: Calls(lambda m, x: m.a(x, x, x), a=nn.MultiheadAttention(D, 4, batch_first=True)),
-        1,
-        327_680,
-    ),
-    "encoder layer": (lambda: nn.TransformerEncoderLayer(D, 4, 64, batch_first=True), 1, 589_824),
-    "shared": (shared_by_two, 1, 131_072),
-    "branch +": (branches, 1, 262_144),
-    "branch -": (branches, -1, 65_536),
-    "forward": (lambda: Calls(lambda m, x: m.fc.forward(x), fc=linear()), 1, 65_536),
-    "parameter": (lambda: Calls(lambda m, x: F.linear(x, m.w), w=nn.Parameter(torch.randn(D, D))), 1, 65_536),
-    "tied": (lambda: Calls(tied, table=nn.Embedding(50, D)), 1, 102_400),
-}
 
 
 @pytest.mark.parametrize("is_hooked", [False, True])
@@ -102,13 +51,13 @@ ROWS = {  # the 14 cases that no other counter tried gets right; input (2, 16, 3
 @pytest.mark.parametrize("grad_mode", GRAD_MODES)
 @pytest.mark.parametrize("row", ROWS)
 def test_rows_of_the_table(row: str, grad_mode: GradMode, is_training: bool, is_hooked: bool) -> None:
-    build, sign, flops = ROWS[row]
-    model = build().train(is_training)
+    flops = ROWS[row].flops
+    model = ROWS[row].model().train(is_training)
     for module in model.modules():
         if is_hooked:
             module.register_forward_hook(lambda module, args, output: None)
     with grad_mode():
-        count = count_flops(model, sign * torch.rand(B, T, D))
+        count = count_flops(model, ROWS[row].input())
     assert (count.total, count.macs, count.complete) == (flops, flops // 2, True)
     assert sum(count.by_op.values()) == count.by_module[""].flops == flops
 

@@ -20,12 +20,6 @@ def test_each_run_has_a_folder_of_its_own() -> None:
     assert all(folder.parent == runs.RUNS and not any(folder.iterdir()) for folder in folders)
 
 
-def test_runs_are_where_audits_put_them() -> None:
-    from effaudit import auditing
-
-    assert runs.RUNS == auditing.RUNS
-
-
 def test_records_of_files_documents_and_folders(tmp_path: Path) -> None:
     saved = save_run(tmp_path / "run", [dense(), tsa()])
     (tmp_path / "run" / "notes.json").write_text('{"note": "no record"}', encoding="utf-8")

@@ -1,6 +1,7 @@
 import sys
 import time
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -48,7 +49,7 @@ def test_an_interrupt_ends_all(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) 
     def interrupted(_: float) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("effaudit.training_jobs.time.sleep", interrupted)
+    monkeypatch.setattr("effaudit.training_jobs.time", SimpleNamespace(sleep=interrupted))
     slow = f"time.sleep(600)\npathlib.Path({str(tmp_path / 'late')!r}).touch()"
     with pytest.raises(KeyboardInterrupt):
         run_jobs([job("a", slow), job("b", slow)], 2)

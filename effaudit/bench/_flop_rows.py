@@ -44,7 +44,7 @@ class Row:
 
 
 def _linear(n_out: int = D) -> nn.Linear:
-    return nn.Linear(D, n_out)
+    return nn.Linear(D, n_out, bias=False)  # so that counters which count bias additions can be exact too
 
 
 def _attend(h: Tensor) -> Tensor:

@@ -64,6 +64,7 @@ def _installed(name: str, packages: tuple[str, ...], folder: Path) -> Verdict:
 
 def _judged(name: str, packages: Path | None) -> Verdict:
     """The verdict of a process of its own, as counters leave hooks and patches behind."""
+    print(f"counting with {name} …", file=sys.stderr)
     environment = dict(os.environ)
     if packages is not None:
         environment["PYTHONPATH"] = str(packages)

@@ -5,10 +5,11 @@ Every note belongs to one of four desks (sport, music, health, travel) and to on
 1. One keyword says it, anywhere in the text: "the report mentions tennis ."
 2. Two keywords of different desks, and a cue that says which one counts: "it is not tennis but opera .",
    "choose opera instead of tennis ." The right one stands first as often as last.
-3. One association: "ask bob . ann handles tennis . bob covers opera . …", each of four people with the keyword of
+3. One association: "ask bob . ann handles tennis . bob handles opera . …", each of four people with the keyword of
    another desk. The class is the desk of bob's keyword.
-4. Two associations: as level 3, and "ask gus . … gus assists bob . hana helps ann .". The class is the desk of
-   what is handled by the person whom gus assists.
+4. Two associations: as level 3, and one to three assistants, "ask gus . … gus assists bob . hana assists ann .".
+   The class is the desk of what is handled by the person whom gus assists. Who follows the assistants but not
+   the question is right in 61 % of the cases (1, 1/2 and 1/3 with one, two and three assistants).
 
 On levels 3 and 4 every text holds one keyword of each desk, and who handles what is drawn anew each time, so the
 words alone, without their order, say nothing about the class; on level 2 they leave two classes.
@@ -55,7 +56,6 @@ KEYWORDS = {
 CLASS_NAMES = tuple(KEYWORDS)
 HANDLERS = _list("ann bob carl dora")
 ASSISTANTS = _list("gus hana ivan")
-MIN_LINKS = 2  # assistants in a text
 
 SUBJECTS = _list("report letter article message page summary")
 MENTIONS = ["mentions", "concerns", "describes", "is about"]
@@ -68,9 +68,6 @@ CHOICES = [
     "keep {0} rather than {1} .",
     "it is {0} and never {1} .",
 ]
-ASKS = _list("ask tell call")
-HANDLES = _list("handles covers manages")
-ASSISTS = _list("assists helps")
 
 NOUNS = _list(
     "window garden kitchen river bridge lamp table chair basket ladder paper pencil drawer clock carpet "
@@ -110,30 +107,25 @@ def _two_keywords(random: Random, label: int) -> list[str]:
     return [random.choice(CHOICES).format(_keyword(random, label), _keyword(random, other))]
 
 
-def _ask(random: Random, person: str) -> str:
-    return f"{random.choice(ASKS)} {person} ."
-
-
 def _handlers(random: Random) -> tuple[list[str], list[str]]:
     """The person of each class, and the sentences that say who handles what."""
     people = random.sample(HANDLERS, len(CLASS_NAMES))
-    facts = [f"{person} {random.choice(HANDLES)} {_keyword(random, label)} ." for label, person in enumerate(people)]
+    facts = [f"{person} handles {_keyword(random, label)} ." for label, person in enumerate(people)]
     return people, sorted(facts)
 
 
 def _one_association(random: Random, label: int) -> list[str]:
     people, facts = _handlers(random)
-    return [_ask(random, people[label]), *facts]
+    return [f"ask {people[label]} .", *facts]
 
 
 def _two_associations(random: Random, label: int) -> list[str]:
     people, facts = _handlers(random)
-    n_links = random.randint(MIN_LINKS, len(ASSISTANTS))
-    others = random.sample(people[:label] + people[label + 1 :], n_links - 1)
-    assistants = random.sample(ASSISTANTS, n_links)
+    assistants = random.sample(ASSISTANTS, random.randint(1, len(ASSISTANTS)))
+    others = random.sample(people[:label] + people[label + 1 :], len(assistants) - 1)
     pairs = zip(assistants, [people[label], *others], strict=True)
-    links = [f"{assistant} {random.choice(ASSISTS)} {person} ." for assistant, person in pairs]
-    return [_ask(random, assistants[0]), *facts, *sorted(links)]
+    links = [f"{assistant} assists {person} ." for assistant, person in pairs]
+    return [f"ask {assistants[0]} .", *facts, *sorted(links)]
 
 
 _SENTENCES_OF_LEVEL: tuple[Callable[[Random, int], list[str]], ...] = (
@@ -191,9 +183,9 @@ def examples(split: Split, options: Options) -> Iterator[TextExample]:
 
 def _vocabulary() -> list[str]:
     """Every word that a text can hold, sorted."""
-    patterns = [*MENTIONS, *CHOICES, *SHORT_FILLERS.values(), "the"]
+    patterns = [*MENTIONS, *CHOICES, *SHORT_FILLERS.values(), "the ask handles assists"]
     words = {word for pattern in patterns for word in pattern.split() if "{" not in word}
-    words.update(*KEYWORDS.values(), HANDLERS, ASSISTANTS, SUBJECTS, ASKS, HANDLES, ASSISTS)
+    words.update(*KEYWORDS.values(), HANDLERS, ASSISTANTS, SUBJECTS)
     words.update(NOUNS, ADJECTIVES, VERBS, ADVERBS, PREPOSITIONS)
     return sorted(words)
 

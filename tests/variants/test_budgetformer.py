@@ -57,11 +57,12 @@ def test_given_heads_with_unit_gates_equal_dense() -> None:
     assert makers.distance(makers.run(model, of, routing).logits, _dense_logits(model, of)) < FLOAT64
 
 
-def _n_heads(s: float, n_heads: int, rule: str, dtype: torch.dtype = torch.float32) -> Tensor:
-    made_from = makers.config(
-        "budgetformer", options={"k_rule": rule}, n_heads=n_heads, d_model=2 * n_heads, n_layers=1
-    )
-    model = makers.build(made_from, dtype=dtype)
+def _model_of(n_heads: int, rule: str, dtype: torch.dtype = torch.float32) -> Any:
+    size = {"n_heads": n_heads, "d_model": 2 * n_heads, "n_layers": 1}
+    return makers.build(makers.config("budgetformer", options={"k_rule": rule}, **size), dtype=dtype)
+
+
+def _n_heads(model: Any, s: float) -> Tensor:
     _force(model, s)
     heads = makers.run(model, makers.batch()).routing.heads
     assert heads is not None
@@ -70,14 +71,14 @@ def _n_heads(s: float, n_heads: int, rule: str, dtype: torch.dtype = torch.float
 
 @pytest.mark.parametrize("rule", ["floor", "ceil", "round"])
 def test_one_head_runs_at_least(rule: str) -> None:
-    assert _n_heads(0.0, 8, rule).tolist() == [1, 1, 1]
-    assert _n_heads(1.0, 8, rule).tolist() == [8, 8, 8]
+    assert _n_heads(_model_of(8, rule), 0.0).tolist() == [1, 1, 1]
+    assert _n_heads(_model_of(8, rule), 1.0).tolist() == [8, 8, 8]
 
 
 def test_the_papers_smallest_budget_is_one_head() -> None:
     """s = 0.085 of 8 heads: floor alone would be none; the true share is 12.5 %, not 8.5 %."""
     for rule in ("floor", "ceil", "round"):
-        k = _n_heads(0.085, 8, rule)
+        k = _n_heads(_model_of(8, rule), 0.085)
         assert k.tolist() == [1, 1, 1]
         assert (k / 8).tolist() == [0.125] * 3
 
@@ -87,7 +88,7 @@ def test_the_papers_smallest_budget_is_one_head() -> None:
 )
 def test_k_rules(s: float, floor: int, ceil: int, nearest: int) -> None:
     for rule, k in (("floor", floor), ("ceil", ceil), ("round", nearest)):
-        assert _n_heads(s, 8, rule).tolist() == [k] * 3
+        assert _n_heads(_model_of(8, rule), s).tolist() == [k] * 3
 
 
 @pytest.mark.parametrize("n_heads", [8, 12])
@@ -95,8 +96,9 @@ def test_k_rules(s: float, floor: int, ceil: int, nearest: int) -> None:
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 def test_exact_products_do_not_tip_over(n_heads: int, rule: str, dtype: torch.dtype) -> None:
     """s = 3/8 through a sigmoid may come out as 0.37499997; it means three heads under every rule."""
+    model = _model_of(n_heads, rule, dtype)
     for k in range(1, n_heads):
-        assert _n_heads(k / n_heads, n_heads, rule, dtype).tolist() == [k] * 3
+        assert _n_heads(model, k / n_heads).tolist() == [k] * 3
 
 
 def test_the_best_scored_heads_run() -> None:

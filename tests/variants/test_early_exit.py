@@ -91,7 +91,7 @@ def test_copy_differs_from_oracle_for_tokens_only() -> None:
     for task in TASKS:
         of = makers.batch(task, (6, 6))
         outputs = [
-            makers.run(makers.build(makers.config("early_exit", task, {"state": state, "threshold": 0.7})), of)
+            makers.run(makers.build(makers.config("early_exit", task, {"state": state, "threshold": 0.9})), of)
             for state in ("copy", "oracle")
         ]
         apart = makers.distance(outputs[0].logits, outputs[1].logits)

@@ -86,10 +86,10 @@ def test_kept_heads_are_written_into_the_config() -> None:
 
 def test_every_layer_keeps_a_head() -> None:
     importance = torch.tensor([[0.9, 0.8, 0.7, 0.6], [0.01, 0.03, 0.02, 0.0], [0.5, 0.4, 0.3, 0.2]])
-    assert choose_heads(importance, 0.5) == ((0, 1, 2), (1,), (0, 1))
+    assert choose_heads(importance, 0.5) == ((0, 1, 2, 3), (1,), (0,))
     assert choose_heads(importance, 0.01) == ((0,), (1,), (0,))
     assert choose_heads(importance, 1.0) == ((0, 1, 2, 3),) * 3
-    assert choose_heads(torch.zeros(2, 4), 0.25) != ((), ())
+    assert all(choose_heads(torch.zeros(2, 4), 0.25))
 
 
 @pytest.mark.parametrize("fraction", [0.1, 0.3, 0.5, 0.8])

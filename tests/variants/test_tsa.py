@@ -137,7 +137,14 @@ def test_no_annealing_unless_asked_for() -> None:
 
 
 @pytest.mark.parametrize(
-    ("progress", "temperature"), [(0, 1), (0.25, 1), (0.5, 0.01**0.5), (0.75, 0.01), (0.999, 0.01)]
+    ("progress", "temperature"),
+    [
+        (0, 1),
+        (tsa.ANNEAL_START, 1),
+        ((tsa.ANNEAL_START + tsa.ANNEAL_STOP) / 2, 0.01**0.5),
+        (tsa.ANNEAL_STOP, 0.01),
+        (1, 0.01),
+    ],
 )
 def test_annealed_temperature(progress: float, temperature: float) -> None:
     model = makers.build(makers.config("tsa", options={"anneal_to": 0.01})).train()
