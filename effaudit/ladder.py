@@ -100,7 +100,7 @@ def _claimed(record: AuditRecord) -> Rung:
             n = n_layers(record)
             if n is None:
                 return Rung("claimed", None, "unavailable", "number of layers unknown")
-            # The stem always runs: papers §2.2.
+            # The stem, the first block, always runs (TSA paper §2.5).
             return _saving("claimed", (n - 1) / n * (1 - _number(active)), active, f"(L-1)/L (1 - {name})")
     for name in ("routing.budget", "routing.head_fraction"):
         if (active := _available(record, name)) is not None:

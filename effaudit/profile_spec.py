@@ -71,7 +71,7 @@ class SizeSpec(Spec):
 
 
 class TrainingSpec(Spec):
-    """How a model is trained (AdamW); defaults are those of the TSA code (papers §2.3)."""
+    """How a model is trained (AdamW); defaults are those of the TSA reference code."""
 
     steps: Annotated[int, Field(ge=0)] = 1000
     batch_size: Count = 64
@@ -81,7 +81,7 @@ class TrainingSpec(Spec):
     min_lr_fraction: Annotated[float, Field(ge=0, le=1)] = 0.1
     betas: tuple[float, float] = (0.9, 0.95)
     weight_decay: Annotated[float, Field(ge=0)] = 0.1
-    decay_all: bool = False  # decay biases, norms and embeddings too (papers §2.3, MLX runs)
+    decay_all: bool = False  # decay biases, norms and embeddings too (as TSA's enwik8 runs did)
     clip: Annotated[float, Field(gt=0)] | None = 1.0
     precision: Literal["auto", "float32", "bfloat16"] = "float32"
     eval_every: Count = 250

@@ -6,19 +6,21 @@ import json
 import os
 import subprocess
 import sys
+import sysconfig
 import tempfile
+import venv
 from dataclasses import dataclass
 from pathlib import Path
 
+import effaudit
 from effaudit.bench._flop_rows import ROWS
 
-# What to install from PyPI for each peer. The interpreter's own torch is used, so nothing may bring another.
-PEERS = {
-    "fvcore": ("fvcore", "iopath", "yacs", "portalocker", "tabulate", "termcolor", "tqdm", "pyyaml", "numpy"),
+PEERS = {  # what to install from PyPI
+    "fvcore": ("fvcore",),
     "ptflops (aten)": ("ptflops",),
-    "torchprofile": ("torchprofile", "numpy"),
-    "calflops": ("calflops",),
-    "ultralytics-thop": ("ultralytics-thop", "numpy"),
+    "torchprofile": ("torchprofile",),
+    "calflops": ("calflops", "transformers", "accelerate"),  # imported, but not among its requirements
+    "ultralytics-thop": ("ultralytics-thop",),
 }
 TIMEOUT_S = 600
 
@@ -34,14 +36,15 @@ class Verdict:
 
 
 def run(arguments: list[str]) -> str:
-    """The table in Markdown. Peers are installed into a folder of their own that is deleted afterwards.
+    """The table in Markdown. Each peer is installed into an environment of its own that is deleted afterwards.
 
     With `--offline`, only what is already here is judged.
     """
-    verdicts = [_judged("effaudit", None), _judged("FlopCounterMode", None)]
+    here = Path(sys.executable)
+    verdicts = [_judged("effaudit", here), _judged("FlopCounterMode", here)]
     if "--offline" not in arguments:
         with tempfile.TemporaryDirectory() as folder:
-            verdicts += [_installed(name, packages, Path(folder) / name) for name, packages in PEERS.items()]
+            verdicts += [_installed(name, packages, Path(folder) / packages[0]) for name, packages in PEERS.items()]
     return table(verdicts)
 
 
@@ -55,22 +58,25 @@ def table(verdicts: list[Verdict]) -> str:
 
 
 def _installed(name: str, packages: tuple[str, ...], folder: Path) -> Verdict:
-    pip = [sys.executable, "-m", "pip", "install", "--quiet", "--no-deps", "--target", str(folder), *packages]
+    """The verdict on a peer in a new environment that borrows the packages of this one, torch above all."""
+    venv.create(folder, with_pip=True)
+    paths = sysconfig.get_paths(vars={"base": str(folder), "platbase": str(folder)})
+    (Path(paths["purelib"]) / "borrowed.pth").write_text(sysconfig.get_paths()["purelib"] + "\n", encoding="utf-8")
+    python = Path(paths["scripts"]) / Path(sys.executable).name
+    pip = [str(python), "-m", "pip", "install", "--quiet", *packages]
     done = subprocess.run(pip, capture_output=True, text=True, timeout=TIMEOUT_S)
     if done.returncode:
         return Verdict(name, None, None, "could not be installed")
-    return _judged(name, folder)
+    return _judged(name, python)
 
 
-def _judged(name: str, packages: Path | None) -> Verdict:
+def _judged(name: str, python: Path) -> Verdict:
     """The verdict of a process of its own, as counters leave hooks and patches behind."""
     print(f"counting with {name} …", file=sys.stderr)
-    environment = dict(os.environ)
-    if packages is not None:
-        environment["PYTHONPATH"] = str(packages)
-    command = [sys.executable, "-W", "ignore", "-m", "effaudit.bench._flop_counters", name]
+    environment = {**os.environ, "PYTHONPATH": str(Path(effaudit.__file__).parents[1])}
+    command = [str(python), "-W", "ignore", "-m", "effaudit.bench._flop_counters", name]
     done = subprocess.run(command, capture_output=True, text=True, env=environment, timeout=TIMEOUT_S)
     if done.returncode:
-        return Verdict(name, None, None, done.stderr.strip().splitlines()[-1])
+        return Verdict(name, None, None, f"did not run: {done.stderr.strip().splitlines()[-1]}")
     found = json.loads(done.stdout.splitlines()[-1])
     return Verdict(name, len(ROWS) - len(found["wrong"]), found["time_ratio"])

@@ -1,4 +1,4 @@
-"""`copy`: repeat the source; a synthetic task with known answers (papers §2.3)."""
+"""`copy`: repeat the source; a synthetic task with known answers (TSA paper)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`enwik8`: the first 100 MB of English Wikipedia's XML of 2006, or an excerpt, as characters, 90/5/5 (papers §2.3).
+"""`enwik8`: the first 100 MB of English Wikipedia's XML of 2006, or an excerpt, as characters, 90/5/5.
 
 The vocabulary is that of the whole file (6,064 symbols when complete) and keeps no unknown symbol. An excerpt
 may end inside a character; its results do not compare with published ones.

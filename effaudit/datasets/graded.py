@@ -14,9 +14,10 @@ Every note belongs to one of four desks (sport, music, health, travel) and to on
 On levels 3 and 4 every text holds one keyword of each desk, and who handles what is drawn anew each time, so the
 words alone, without their order, say nothing about the class; on level 2 they leave two classes.
 
-So that a small model learns all levels within minutes, these sentences come first, people in alphabetical order,
-and names are few. Neutral sentences then fill each text to a length drawn from the same range for all levels:
-length tells neither level nor class. Levels and classes take turns, so every 16 consecutive examples are balanced.
+So that a small model learns all levels within minutes, these sentences come first, and the people are the same
+four in alphabetical order: their place can stand for their name. Neutral sentences then fill each text to a
+length drawn from the same range for all levels: length tells neither level nor class. Levels and classes take
+turns, so every 16 consecutive examples are balanced.
 
 Example i of a split depends on the seed, the split and i alone. The sentences that matter, whatever their
 filling, belong to one split only, by their checksum: what is tested was never seen in training.

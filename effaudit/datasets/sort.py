@@ -1,4 +1,4 @@
-"""`sort`: the source's symbols in ascending order; a synthetic task with known answers (papers §2.3)."""
+"""`sort`: the source's symbols in ascending order; a synthetic task with known answers (TSA paper)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`tiny_shakespeare`: karpathy/char-rnn's `input.txt`, 1,115,394 characters of 65 symbols, 80/10/10 (papers §2.3).
+"""`tiny_shakespeare`: karpathy/char-rnn's `input.txt`, 1,115,394 characters of 65 symbols, 80/10/10.
 
 The vocabulary is that of the whole file, so that V is the papers' 65; it keeps no unknown symbol.
 """

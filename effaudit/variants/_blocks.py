@@ -160,7 +160,7 @@ class FeedForward(nn.Module):
 
 
 class Block(nn.Module):
-    """Pre-norm transformer block (papers §2.1)."""
+    """Pre-norm transformer block."""
 
     def __init__(self, config: ModelConfig, n_heads: int | None = None) -> None:
         super().__init__()
@@ -231,7 +231,7 @@ class Backbone(nn.Module):
         self._initialise()
 
     def _initialise(self) -> None:
-        """Papers §2.1: embeddings N(0, 0.02²), residual outputs N(0, (0.02 / sqrt(2L))²), the rest as torch has it."""
+        """As the TSA paper's models: embeddings N(0, 0.02²), residual outputs N(0, (0.02 / sqrt(2L))²), the rest as torch has it."""
         scale = 0.02 / math.sqrt(2 * len(self.blocks))
         nn.init.normal_(self.embed.weight, std=0.02)
         nn.init.normal_(self.position.weight, std=0.02)

@@ -1,6 +1,6 @@
 """BudgetFormer (arXiv 2604.22583): each input chooses how many heads each layer runs, and which.
 
-The paper's text leaves gaps; each is an option with the default of papers §1.2.
+The published description leaves gaps (pooling, noise, schedules, rounding of k); each is an option.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ class Options(VariantOptions):
 
 
 class BudgetNet(nn.Module):
-    """Budget s (papers §1.1: two layers, sigmoid) and head scores u (one linear layer) of a pooled input."""
+    """Budget s (two layers, sigmoid) and head scores u (one linear layer) of a pooled input."""
 
     def __init__(self, d_model: int, n_scores: int) -> None:
         super().__init__()
@@ -124,7 +124,7 @@ class BudgetFormer(Backbone):
         return Output(self.head(h, batch.mask), decided), relevance
 
     def _top(self, scores: Tensor, s: Tensor) -> Tensor:
-        """The k best-scored heads as (B, H) bool, ties to the lowest index (papers §1.2, 7)."""
+        """The k best-scored heads as (B, H) bool, ties to the lowest index."""
         n_heads = scores.shape[1]
         # s*H of 3 heads may come out as 2.9999998: a relative slack keeps floor and ceil from tipping over.
         wanted = s.float() * n_heads
@@ -142,7 +142,7 @@ class BudgetFormer(Backbone):
         return block.attn.forward_heads(normed, visible, runs, gate)
 
     def loss(self, batch: Batch, progress: float) -> Tensor:
-        """Task + budget + entropy loss (papers §1.2, 8 and 9), with the noise and temperature of `progress`."""
+        """Task + budget + entropy loss, with the noise and temperature of `progress`."""
         o = self.options
         self._noise = o.noise * (1 - progress)
         self.temperature.fill_(o.tau_end + (o.tau_start - o.tau_end) * math.exp(-5 * progress))

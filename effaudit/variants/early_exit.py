@@ -61,7 +61,7 @@ class Ledger:
 
 
 class EarlyExit(Backbone):
-    """`copy` freezes what left, so that others attend to its last state; `oracle` goes on updating it (papers §2.5)."""
+    """`copy` freezes what left, so that others attend to its last state; `oracle` goes on updating it (as TSA's baseline)."""
 
     exit_norms: Sequence[nn.LayerNorm]
     exit_classifiers: Sequence[nn.Linear]

@@ -21,7 +21,8 @@ ANNEAL_START, ANNEAL_STOP = 0.2, 0.5
 
 
 class Options(VariantOptions):
-    """`lambda` and `router_bias` act in training only; mode, gate and threshold at inference only."""
+    """`lambda` and `router_bias` act in training only, mode at inference only; gate and threshold at inference and
+    once an annealed training has hardened its gates."""
 
     mode: Literal["soft", "ffn", "ffn+query"] = "ffn+query"
     gate: Literal["scaled", "binary"] = "scaled"
@@ -36,7 +37,7 @@ class Options(VariantOptions):
 
 
 class Router(nn.Module):
-    """The logit of halting each token, from the raw residual stream (papers §2.1)."""
+    """The logit of halting each token, from the raw residual stream (TSA paper §2.2)."""
 
     def __init__(self, d_model: int, bias: float) -> None:
         super().__init__()

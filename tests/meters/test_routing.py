@@ -1,4 +1,4 @@
-"""The routing meter on constructed decisions, and the papers' α and TLOps (§2.2, §4.3)."""
+"""The routing meter on constructed decisions, and the TSA paper's α and TLOps (token-layer operations)."""
 
 from __future__ import annotations
 
@@ -83,7 +83,7 @@ def test_nothing_is_saved_where_all_is_computed() -> None:
 
 
 def test_corrected_early_exit_alpha() -> None:
-    """Papers §2.5: 0.728 with the stem in it is (6 * 0.728 - 1) / 5 = 0.674 of the gated blocks, 27.2 % saved."""
+    """The paper's 0.728 with the stem in it is (6 * 0.728 - 1) / 5 = 0.674 of the gated blocks, 27.2 % saved."""
     layers_run = torch.tensor([4] * 632 + [5] * 368)  # mean 4.368 = 6 * 0.728
 
     def decide(batch: Batch) -> Routing:

@@ -1,4 +1,4 @@
-"""Golden parameter counts of papers §2.1."""
+"""Parameter counts that the TSA paper and its code publish."""
 
 from __future__ import annotations
 

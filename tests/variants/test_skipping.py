@@ -73,7 +73,7 @@ def test_given_routing(case: Case, dtype: torch.dtype, limit: float) -> None:
         assert_same_given(models, makers.batch(case[1], lengths, seed), share, seed, limit)
 
 
-@settings(max_examples=15, deadline=None)
+@settings(max_examples=10, deadline=None)
 @given(
     case=st.sampled_from(CASES),
     lengths=st.lists(st.integers(1, 6), min_size=1, max_size=4).map(tuple),

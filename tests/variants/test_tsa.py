@@ -25,7 +25,7 @@ def _dense_twin(model: Any) -> Any:
 
 
 def test_alpha_at_initialisation() -> None:
-    """Papers §2.7: soft gates claim 27 % at birth, while nothing would be skipped."""
+    """Soft gates claim 27 % at birth, while nothing would be skipped."""
     size = {"vocab_size": 65, "d_model": 256, "n_layers": 6, "n_heads": 8, "d_ff": 1024, "max_tokens": 128}
     torch.manual_seed(0)
     model = tsa.build(makers.config("tsa", "causal_lm", **size)).eval()
@@ -159,6 +159,26 @@ def test_annealed_gates_agree_with_the_hard_rule() -> None:
     assert routing.gate is not None
     assert routing.tokens is not None
     torch.testing.assert_close(routing.gate[..., 1:], routing.tokens[..., 1:].double(), atol=1e-3, rtol=0)
+
+
+@pytest.mark.parametrize("gate", ["scaled", "binary"])
+def test_annealed_training_ends_on_the_path_of_inference(gate: str) -> None:
+    of = makers.batch(lengths=(5, 3))
+    for anneal_to, is_hardened in ((0.5, True), (1.0, False)):
+        model = makers.build(makers.config("tsa", options={"anneal_to": anneal_to, "gate": gate})).train()
+        model.loss(of, tsa.ANNEAL_STOP)
+        trained, inferred = makers.run(model.train(), of), makers.run(model.eval(), of)
+        assert inferred.routing.tokens is not None
+        assert not inferred.routing.tokens.all()
+        assert (makers.distance(trained.logits, inferred.logits) < FLOAT64) is is_hardened
+
+
+def test_hardened_gates_pass_gradients_to_routers_of_halted_tokens() -> None:
+    model = makers.build(makers.config("tsa", options={"anneal_to": 0.9, "lambda": 0})).train()
+    _force_halting(model, 2.0)
+    model.loss(makers.batch(), 1.0).backward()
+    for router in model.routers:
+        assert router.halt.bias.grad.abs().item() > 0
 
 
 def test_temperature_lies_among_the_weights() -> None:
