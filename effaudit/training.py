@@ -303,7 +303,7 @@ def schedule(settings: TrainingSpec, step: int) -> float:
 
 
 def parameter_groups(model: nn.Module, settings: TrainingSpec) -> list[dict[str, Any]]:
-    """Weight decay on matrices; biases, norms and embeddings go without unless `decay_all`, as in the TSA reference code."""
+    """Weight decay on matrices; biases, norms and embeddings go without unless `decay_all` (as TSA)."""
     embeddings = {id(m.weight) for m in model.modules() if isinstance(m, nn.Embedding)}
     decayed: list[Tensor] = []
     free: list[Tensor] = []

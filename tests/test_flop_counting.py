@@ -499,7 +499,7 @@ def test_model_is_never_copied() -> None:
 
 def test_formulas_agree_with_torch_where_both_have_one() -> None:
     """One formula an op is used, so agreement is a check of ours, not a second count."""
-    from effaudit._counting_mode import _planned
+    from effaudit.flop_counting.mode import _planned
 
     a, c = ones(2, 4, 8), ones(2, 8, 5)
     calls = {

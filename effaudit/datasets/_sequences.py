@@ -1,4 +1,4 @@
-"""Synthetic sequence tasks `[BOS] source [SEP] target [EOS]`, asked for target and [EOS] only (TSA's synthetic set-up)."""
+"""Synthetic sequence tasks `[BOS] source [SEP] target [EOS]`, asked for target and [EOS] only (as TSA's)."""
 
 from __future__ import annotations
 

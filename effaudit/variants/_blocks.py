@@ -231,7 +231,7 @@ class Backbone(nn.Module):
         self._initialise()
 
     def _initialise(self) -> None:
-        """As the TSA paper's models: embeddings N(0, 0.02²), residual outputs N(0, (0.02 / sqrt(2L))²), the rest as torch has it."""
+        """As TSA: embeddings N(0, 0.02²), residual outputs N(0, (0.02 / sqrt(2L))²), the rest as torch has it."""
         scale = 0.02 / math.sqrt(2 * len(self.blocks))
         nn.init.normal_(self.embed.weight, std=0.02)
         nn.init.normal_(self.position.weight, std=0.02)

@@ -61,7 +61,7 @@ class Ledger:
 
 
 class EarlyExit(Backbone):
-    """`copy` freezes what left, so that others attend to its last state; `oracle` goes on updating it (as TSA's baseline)."""
+    """`copy` freezes what left, so that others attend to its last state; `oracle` goes on updating it (as TSA)."""
 
     exit_norms: Sequence[nn.LayerNorm]
     exit_classifiers: Sequence[nn.Linear]

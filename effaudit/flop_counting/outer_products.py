@@ -9,8 +9,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from effaudit._counting_mode import CountingMode
-from effaudit._patching import patched
+from effaudit.flop_counting.mode import CountingMode
+from effaudit.flop_counting.patching import patched
 
 _PLACES: tuple[tuple[Any, str], ...] = ((torch, "outer"), (torch, "ger"), (Tensor, "outer"), (Tensor, "ger"))
 

@@ -16,14 +16,14 @@ from torch._subclasses.fake_tensor import FakeTensor
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils.flop_counter import flop_registry
 
-from effaudit._flop_formulas import (
+from effaudit.flop_counting.formulas import (
     FORMULAS,
     HIGHER_ORDER_FORMULAS,
     INTEGER_NAMES,
     NESTED_FORMULAS,
 )
-from effaudit._free_ops import is_free
-from effaudit._layer_formulas import Formula, encoder_layer_parts
+from effaudit.flop_counting.free_ops import is_free
+from effaudit.flop_counting.layer_formulas import Formula, encoder_layer_parts
 
 
 @dataclass

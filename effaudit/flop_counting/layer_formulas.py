@@ -1,6 +1,6 @@
 """FLOPs of ops that run a whole layer: attention, recurrent layers, embedding bags, fused transformer layers.
 
-As in `_flop_formulas`: the output comes first, then the op's arguments; attention is dense.
+As in `formulas`: the output comes first, then the op's arguments; attention is dense.
 """
 
 from __future__ import annotations

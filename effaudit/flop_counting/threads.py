@@ -9,8 +9,8 @@ from concurrent.futures import thread as pool_thread
 from contextlib import AbstractContextManager, contextmanager
 from typing import Any
 
-from effaudit._counting_mode import CountingMode
-from effaudit._patching import patched
+from effaudit.flop_counting.mode import CountingMode
+from effaudit.flop_counting.patching import patched
 
 
 def _is_pool_worker(thread: threading.Thread) -> bool:

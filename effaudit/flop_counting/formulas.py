@@ -13,7 +13,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from effaudit._layer_formulas import (
+from effaudit.flop_counting.layer_formulas import (
     Formula,
     attention,
     attention_backward,

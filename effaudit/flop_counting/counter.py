@@ -21,12 +21,12 @@ import torch
 from torch import nn
 from torch.nn.modules.module import register_module_forward_hook, register_module_forward_pre_hook
 
-from effaudit._counting_mode import CountingMode, Tally
-from effaudit._counting_threads import ThreadFollower
-from effaudit._model_state import preserved
-from effaudit._module_paths import ModulePaths
-from effaudit._outer_products import counted_outer_products
-from effaudit._patching import patched
+from effaudit.flop_counting.mode import CountingMode, Tally
+from effaudit.flop_counting.model_state import preserved
+from effaudit.flop_counting.module_paths import ModulePaths
+from effaudit.flop_counting.outer_products import counted_outer_products
+from effaudit.flop_counting.patching import patched
+from effaudit.flop_counting.threads import ThreadFollower
 
 CONVENTION = "a multiply-add is 2 FLOPs; matrix and convolution products only; attention dense, causal not halved"
 

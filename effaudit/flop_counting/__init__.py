@@ -1,0 +1,5 @@
+"""FLOPs as they are executed: start at `counter`; `formulas` has what an op costs, `free_ops` what costs nothing."""
+
+from effaudit.flop_counting.counter import CONVENTION, FlopCount, FlopCounter, ModuleCount, count_flops, counted_pass
+
+__all__ = ["CONVENTION", "FlopCount", "FlopCounter", "ModuleCount", "count_flops", "counted_pass"]
