@@ -14,6 +14,7 @@ from effaudit.datasets._dataset import Dataset
 from effaudit.errors import EffauditError
 from effaudit.profile_spec import AuditProfile, ModelConfig, ModelSpec, validated
 from effaudit.record import Caution
+from effaudit.variants._blocks import VariantOptions
 from effaudit.weight_files import TOKENIZER_FILE, TrainedWeights, fit_weights, load_weights
 
 TRAINED = Path("reports/weights")  # where `effaudit train` puts weights, below the current folder
@@ -102,12 +103,23 @@ def assemble(profile: AuditProfile, spec: ModelSpec, dataset: Dataset, weights: 
             Caution(
                 code="untrained",
                 text=f"{spec.name} has random weights: its quality and routing mean nothing",
-                hint=f"train it: effaudit train {profile.name}, or give --weights FILE",
+                hint="run `effaudit train` on this profile, or give --weights FILE",
             )
         )
     elif weights.config is not None:
         config, found = _as_trained(spec, config, weights.config)
         cautions += found
+    resolved: VariantOptions = validated(variant.Options, config.options, f"options of `{spec.name}`")
+    if weights is not None and resolved.untrained_use:
+        cautions.append(
+            Caution(
+                code="trained_otherwise",
+                text=f"{spec.name}: {resolved.untrained_use}",
+                hint="its quality suffers: retrain it, or run it as it was trained",
+            )
+        )
+    if weights is not None and weights.training is not None:
+        cautions += _of_other_data(spec, weights.training.dataset, profile.data.dataset)
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(profile.seed)
         model: nn.Module = variant.build(config)
@@ -120,7 +132,8 @@ def _as_trained(spec: ModelSpec, config: ModelConfig, trained: ModelConfig) -> t
     """The config with the options that the weights were trained with where the profile says nothing."""
     if trained.variant != config.variant:
         raise EffauditError(f"the weights of `{spec.name}` are of variant `{trained.variant}`, not `{config.variant}`")
-    options = {**config.options, **trained.options, **spec.options}
+    said = validated(plugins.load("variants", spec.variant).Options, spec.options, f"options of `{spec.name}`")
+    options = {**config.options, **trained.options, **said.model_dump(mode="json", by_alias=True, exclude_unset=True)}
     cautions = [
         Caution(
             code="trained_otherwise",
@@ -132,6 +145,16 @@ def _as_trained(spec: ModelSpec, config: ModelConfig, trained: ModelConfig) -> t
         if key in TRAINING_ONLY and key in trained.options and trained.options[key] != value
     ]
     return config.model_copy(update={"options": options, "dropout": trained.dropout}), cautions
+
+
+def _of_other_data(spec: ModelSpec, trained: str, audited: str) -> list[Caution]:
+    """Said where the datasets' kinds or the names of their files differ; the same file may lie in another folder."""
+    names = [(kind, Path(path).name) for kind, _, path in (trained.partition(":"), audited.partition(":"))]
+    if names[0] == names[1]:
+        return []
+    text = f"{spec.name} was trained on `{trained}`, not on `{audited}`"
+    hint = "its quality means something only where classes and symbols mean the same"
+    return [Caution(code="other_data", text=text, hint=hint)]
 
 
 def load_all(profile: AuditProfile, given: Path | None) -> tuple[Dataset, list[Assembled]]:

@@ -15,6 +15,7 @@ from effaudit.errors import EffauditError, unknown_name
 
 NAME_RULE = "made of letters, digits, `_`, `.` and `-`, a letter or digit first"
 MODELS_RULE = "a list: each item the name of a variant, or a mapping with `name`, `variant`, `options`"
+TOKENIZER_NAME = "tokenizer"  # of the file beside the weights of all models
 METERS = ("routing", "quality", "flops", "memory", "latency", "energy")  # in the order they run
 
 
@@ -24,13 +25,16 @@ def _no_boolean(value: object) -> object:
     return value
 
 
-Count = Annotated[int, BeforeValidator(_no_boolean), Field(ge=1)]
+Integer = Annotated[int, BeforeValidator(_no_boolean)]
+Real = Annotated[float, BeforeValidator(_no_boolean)]
+Count = Annotated[Integer, Field(ge=1)]
+Decay = Annotated[Real, Field(ge=0, lt=1)]  # of a running mean
 
 
 class Spec(BaseModel):
     """Base of everything a user writes: frozen, unknown keys refused."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False, populate_by_name=True)
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
 
 class DataSpec(Spec):
@@ -40,8 +44,8 @@ class DataSpec(Spec):
     path: str | None = None  # where the user keeps the files of a preset
     options: dict[str, Any] = {}
     split: Literal["train", "calibration", "test"] = "test"
-    max_tokens: Annotated[int, Field(ge=2)] = 64
-    vocab_size: Annotated[int, Field(ge=8)] = 20_000
+    max_tokens: Annotated[Integer, Field(ge=2)] = 64
+    vocab_size: Annotated[Integer, Field(ge=8)] = 20_000
     batch_size: Count = 32
     limit: Count | None = None  # examples of the split; None takes all
 
@@ -55,10 +59,10 @@ class SizeSpec(Spec):
     """The backbone that all models of a profile share."""
 
     d_model: Count = 128
-    n_layers: Annotated[int, Field(ge=1)] = 4
+    n_layers: Annotated[Integer, Field(ge=1)] = 4
     n_heads: Count = 8
     d_ff: Count = 512
-    dropout: Annotated[float, Field(ge=0, lt=1)] = 0.1
+    dropout: Annotated[Real, Field(ge=0, lt=1)] = 0.1
 
     @model_validator(mode="after")
     def _heads_divide_width(self) -> SizeSpec:
@@ -73,16 +77,16 @@ class SizeSpec(Spec):
 class TrainingSpec(Spec):
     """How a model is trained (AdamW); defaults are those of the TSA reference code."""
 
-    steps: Annotated[int, Field(ge=0)] = 1000
+    steps: Annotated[Integer, Field(ge=0)] = 1000
     batch_size: Count = 64
-    learning_rate: Annotated[float, Field(gt=0)] = 3e-4
+    learning_rate: Annotated[Real, Field(gt=0)] = 3e-4
     schedule: Literal["cosine", "linear", "constant"] = "cosine"
-    warmup_steps: Annotated[int, Field(ge=0)] = 200
-    min_lr_fraction: Annotated[float, Field(ge=0, le=1)] = 0.1
-    betas: tuple[float, float] = (0.9, 0.95)
-    weight_decay: Annotated[float, Field(ge=0)] = 0.1
+    warmup_steps: Annotated[Integer, Field(ge=0)] = 200
+    min_lr_fraction: Annotated[Real, Field(ge=0, le=1)] = 0.1
+    betas: tuple[Decay, Decay] = (0.9, 0.95)
+    weight_decay: Annotated[Real, Field(ge=0)] = 0.1
     decay_all: bool = False  # decay biases, norms and embeddings too (as TSA's enwik8 runs did)
-    clip: Annotated[float, Field(gt=0)] | None = 1.0
+    clip: Annotated[Real, Field(gt=0)] | None = 1.0
     precision: Literal["auto", "float32", "bfloat16"] = "float32"
     eval_every: Count = 250
     eval_examples: Count = 1000
@@ -120,14 +124,14 @@ class AuditSpec(Spec):
     device: str = "auto"
     dtype: Literal["float32", "bfloat16", "float16", "float64"] = "float32"
     threads: Count = 1
-    rounds: Annotated[int, Field(ge=2)] = 5  # timed rounds over the models, at least
-    max_seconds: Annotated[float, Field(gt=0)] = 20.0  # for all timed rounds together
-    energy_window_s: Annotated[float, Field(gt=0)] = 2.0
+    rounds: Annotated[Integer, Field(ge=2)] = 5  # timed rounds over the models, at least
+    max_seconds: Annotated[Real, Field(gt=0)] = 20.0  # for all timed rounds together
+    energy_window_s: Annotated[Real, Field(gt=0)] = 2.0
     country: Annotated[str, Field(pattern=r"^([A-Za-z]{3}|world)$")] | None = Field(
         default=None, description="an ISO 3166-1 alpha-3 code such as DEU, or `world`"
     )
-    intensity: Annotated[float, Field(gt=0)] | None = None  # gCO2e/kWh
-    pue: Annotated[float, Field(ge=1)] = 1.0
+    intensity: Annotated[Real, Field(gt=0)] | None = None  # gCO2e/kWh
+    pue: Annotated[Real, Field(ge=1)] = 1.0
 
     @field_validator("meters")
     @classmethod
@@ -145,7 +149,7 @@ class AuditProfile(Spec):
 
     name: Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.-]*$", description=NAME_RULE)] = "audit"
     description: str = ""
-    seed: Annotated[int, Field(ge=0)] = 0
+    seed: Annotated[Integer, Field(ge=0, lt=2**63)] = 0  # what torch takes
     data: DataSpec = DataSpec()
     size: SizeSpec = SizeSpec()
     models: Annotated[tuple[ModelSpec, ...], Field(min_length=1, description=MODELS_RULE)]
@@ -162,6 +166,11 @@ class AuditProfile(Spec):
                 )
             if model.variant not in plugins.names("variants"):
                 raise unknown_name("variants", model.variant, plugins.names("variants"))
+            if model.name == TOKENIZER_NAME:
+                raise EffauditError(
+                    f"no model can be called `{model.name}`: its files would overwrite the tokenizer's",
+                    "give it another `name:`",
+                )
             seen.add(model.name)
         for model in self.models:
             self.training_of(model)
@@ -188,7 +197,7 @@ class ModelConfig(Spec):
     n_layers: Count
     n_heads: Count
     d_ff: Count
-    dropout: float = 0.0
+    dropout: Real = 0.0
     options: dict[str, Any] = {}
 
 
@@ -267,6 +276,19 @@ def _spec_inside(annotation: Any) -> type[BaseModel] | None:
     return None
 
 
+class _Loader(yaml.SafeLoader):
+    """YAML as ever, but a key that is given twice is refused: one of its values would silently be lost."""
+
+    def compose_mapping_node(self, anchor: Any) -> yaml.MappingNode:
+        node = super().compose_mapping_node(anchor)
+        seen = set[str]()
+        for key, _ in node.value:
+            if str(key.value) in seen:
+                raise yaml.composer.ComposerError(None, None, f"`{key.value}` is given twice", key.start_mark)
+            seen.add(str(key.value))
+        return node
+
+
 def builtin_profiles() -> dict[str, Path]:
     """The profiles that ship with effaudit, by name: in the package when installed, beside it in a checkout."""
     package = Path(__file__).parent
@@ -288,7 +310,7 @@ def load_profile(target: str | Path) -> AuditProfile:
             raise unknown_name("built-in profiles", str(target), builtin)
         path = builtin[str(target)]
     try:
-        data = yaml.safe_load(path.read_text(encoding="utf-8"))
+        data = yaml.load(path.read_text(encoding="utf-8"), _Loader)
     except (OSError, UnicodeDecodeError) as error:
         raise EffauditError(f"cannot read profile `{path}`: {error}") from error
     except yaml.YAMLError as error:
@@ -301,6 +323,8 @@ def load_profile(target: str | Path) -> AuditProfile:
     if not isinstance(data, dict):
         kind = "empty" if data is None else f"a {type(data).__name__}"
         raise EffauditError(f"`{path}` is {kind}, not a mapping", "a profile has keys such as `data:` and `models:`")
+    if "schema_version" in data:
+        raise EffauditError(f"`{path}` is a saved record, not a profile", "show it with `effaudit compare`")
     profile = validated(AuditProfile, {"name": path.stem, **data}, f"`{path.name}`")
     models = tuple(
         model.model_copy(update={"weights": str(path.parent / model.weights)}) if model.weights else model

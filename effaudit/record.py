@@ -276,5 +276,7 @@ def load_examples(path: Path) -> list[ExampleRow]:
             ]
     except OSError as error:
         raise EffauditError(f"cannot read examples `{path}`: {error.strerror}") from error
+    except (UnicodeDecodeError, csv.Error) as error:
+        raise EffauditError(f"`{path}` is not a per-example table: {error}") from error
     except ValidationError as error:
         raise EffauditError(f"`{path}` is not a per-example table: {error.errors()[0]['msg']}") from error

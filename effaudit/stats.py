@@ -10,7 +10,6 @@ from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.stats import iqr
 
 Floats = NDArray[np.float64]
 
@@ -64,7 +63,8 @@ def relative_iqr(samples: Sequence[float]) -> float | None:
     centre = median(samples)
     if len(samples) < MIN_INTERVAL_SAMPLES or not centre:
         return None
-    return float(iqr(np.asarray(samples))) / centre
+    low, high = np.percentile(samples, [25, 75])
+    return float(high - low) / centre
 
 
 def median_interval(samples: Sequence[float], seed: int = 0) -> Interval | None:

@@ -9,6 +9,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from itertools import islice
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import torch
@@ -21,13 +22,15 @@ from effaudit.assembly import assemble, model_config, open_data
 from effaudit.auditing import prepare_folder
 from effaudit.datasets._dataset import Dataset
 from effaudit.errors import EffauditError, unknown_name
-from effaudit.profile_spec import AuditProfile, ModelConfig, ModelSpec, TrainingSpec
+from effaudit.profile_spec import AuditProfile, ModelConfig, ModelSpec, TrainingSpec, validated
 from effaudit.progress import tracking
+from effaudit.streams import note
 from effaudit.version import VERSION
 from effaudit.weight_files import TrainingRecord, load_weights, save_weights
 from effaudit.workload import IGNORED_LABEL, Batch
 
 IMPORTANCE_BATCHES = 8  # batches of training data from which a pruned model learns its heads' importance
+KINDS = ("best", "last")  # of weights: those not kept as the model's own lie beside them under this suffix
 LOSS_EVERY = 25  # steps between entries of the loss curve
 
 
@@ -56,6 +59,7 @@ class _Checkpoint:
             "model": model.state_dict(),
             "optimizer": optimizer.state_dict(),
             "rng": torch.get_rng_state(),
+            "device_rng": own.get_rng_state() if (own := _accelerator(model)) else None,
             "run": vars(run),
         }
         temporary = self.path.with_suffix(".part")
@@ -67,16 +71,31 @@ class _Checkpoint:
             raise EffauditError(f"cannot write checkpoint `{self.path}`: {error}", "free some space") from error
 
     def load(self, model: nn.Module, optimizer: torch.optim.Optimizer) -> _Run:
-        """The state to go on from; a checkpoint of another identity is ignored."""
+        """The state to go on from; a checkpoint of another identity is ignored.
+
+        Raises EffauditError when the file is damaged.
+        """
         if not self.path.is_file():
             return _Run()
-        state = torch.load(self.path, weights_only=True)
+        try:
+            state = torch.load(self.path, map_location="cpu", weights_only=True)
+        except Exception as error:  # whatever the unpickler stumbles over
+            hint = "delete it, and the training starts anew"
+            raise EffauditError(f"checkpoint `{self.path}` is damaged", hint) from error
         if state["identity"] != self.identity:
             return _Run()
         model.load_state_dict(state["model"])
         optimizer.load_state_dict(state["optimizer"])
         torch.set_rng_state(state["rng"])
+        if (own := _accelerator(model)) and state.get("device_rng") is not None:
+            own.set_rng_state(state["device_rng"])
         return _Run(**state["run"])
+
+
+def _accelerator(model: nn.Module) -> ModuleType | None:
+    """`torch.cuda` or `torch.mps`, whose random numbers are its own; None on the CPU."""
+    kind = next(model.parameters()).device.type
+    return None if kind == "cpu" else getattr(torch, kind)
 
 
 def train(
@@ -92,13 +111,34 @@ def train(
     for name in only:
         if name not in known:
             raise unknown_name("models of this profile", name, known)
+    chosen = [spec for spec in training_order(profile) if not only or spec.name in only]
+    for spec in chosen:
+        _refuse_early(profile, spec)
     prepare_folder(folder)
-    paths = []
     with devices.threads(profile.audit.threads):
-        for spec in training_order(profile):
-            if not only or spec.name in only:
-                paths.append(train_model(profile, spec, folder, is_quiet, devices.resolve(device)))
-    return paths
+        return [train_model(profile, spec, folder, is_quiet, devices.resolve(device)) for spec in chosen]
+
+
+def _refuse_early(profile: AuditProfile, spec: ModelSpec) -> None:
+    """Raises EffauditError for what would only be seen after other models were trained, or never."""
+    stem, _, kind = spec.name.rpartition(".")
+    if kind in KINDS and stem in {other.name for other in profile.models}:
+        hint = f"give the model `{spec.name}` another `name:`"
+        raise EffauditError(f"`{spec.name}` is where the {kind} weights of `{stem}` are kept", hint)
+    key, steps = _steps(profile, spec)
+    if steps == 0 and spec.init_from is None:
+        raise EffauditError(
+            f"`{spec.name}` would stay random: `{key}` is 0, and there is no model to start from",
+            f"raise `{key}`, or set `init_from`",
+        )
+
+
+def _steps(profile: AuditProfile, spec: ModelSpec) -> tuple[str, int]:
+    """How many optimiser steps a model gets, and the key that says so."""
+    options = validated(plugins.load("variants", spec.variant).Options, spec.options, f"options of `{spec.name}`")
+    if hasattr(options, "finetune_steps"):
+        return "finetune_steps", int(options.finetune_steps)
+    return "steps", profile.training_of(spec).steps
 
 
 def training_order(profile: AuditProfile) -> list[ModelSpec]:
@@ -131,7 +171,7 @@ def train_model(profile: AuditProfile, spec: ModelSpec, folder: Path, is_quiet: 
     torch.manual_seed(profile.seed)
     model, config = _starting_model(profile, spec, dataset, folder, settings)
     model.to(device)
-    steps = config.options.get("finetune_steps", settings.steps)
+    _, steps = _steps(profile, spec)
     record = TrainingRecord(
         effaudit_version=VERSION,
         seed=profile.seed,
@@ -149,6 +189,9 @@ def train_model(profile: AuditProfile, spec: ModelSpec, folder: Path, is_quiet: 
     identity = repr((profile.seed, profile.data, profile.size, settings, config, *([start.sha256] if start else [])))
     checkpoint = _Checkpoint(folder / f"{spec.name}.checkpoint.pt", identity)
     run = _optimise(model, dataset, settings, profile.seed, checkpoint, spec.name, is_quiet)
+    if start is None:  # models that start from another one see the same data
+        for caution in dataset.cautions():
+            note(f"caution: {caution.text}\n  hint: {caution.hint}", is_quiet)
     finished = record.model_copy(
         update={
             "losses": tuple(run.losses),
@@ -223,7 +266,7 @@ def _optimise(
     run = checkpoint.load(model, optimizer)
     evaluation = list(dataset.batches("calibration", settings.batch_size, settings.eval_examples))
     batches = dataset.training_batches(settings.batch_size, seed, run.step)
-    note = ""
+    held_out = ""
     with tracking(f"train {name}", settings.steps, is_quiet) as tracker:
         started = time.monotonic() - run.seconds
         while run.step < settings.steps:
@@ -234,11 +277,11 @@ def _optimise(
                 value = _finite(loss.item(), name, run.step)
                 run.losses.append((run.step, value))
                 rate = f"{run.step / max(time.monotonic() - started, 1e-9):.1f} steps/s"
-                tracker.update(run.step, f"loss {value:.3f} {rate}{note}")
+                tracker.update(run.step, f"loss {value:.3f} {rate}{held_out}")
             if run.step % settings.eval_every == 0 or is_end:
                 quality = evaluate(model.eval(), evaluation, device)
                 _finite(quality.loss, name, run.step)
-                note = f", held-out loss {quality.loss:.3f} accuracy {quality.accuracy:.3f}"
+                held_out = f", held-out loss {quality.loss:.3f} accuracy {quality.accuracy:.3f}"
                 _note_evaluation(run, model, quality)
             if run.step % settings.checkpoint_every == 0 and not is_end:
                 run.seconds = time.monotonic() - started
@@ -246,7 +289,7 @@ def _optimise(
         if not run.evaluations:  # no step to take: the starting weights are the result
             _note_evaluation(run, model, evaluate(model.eval(), evaluation, device))
         run.seconds = time.monotonic() - started
-        tracker.update(run.step, note.removeprefix(", "))
+        tracker.update(run.step, held_out.removeprefix(", "))
     model.eval()
     return run
 

@@ -17,9 +17,9 @@ from tokenizers import Tokenizer
 from torch import Tensor, nn
 
 from effaudit.errors import EffauditError
-from effaudit.profile_spec import ModelConfig, Spec
+from effaudit.profile_spec import TOKENIZER_NAME, ModelConfig, Spec
 
-TOKENIZER_FILE = "tokenizer.json"
+TOKENIZER_FILE = f"{TOKENIZER_NAME}.json"
 PICKLE_STARTS = (b"PK", b"\x80\x02", b"\x80\x03", b"\x80\x04", b"\x80\x05")  # zipped by torch.save, or bare
 
 
@@ -54,7 +54,7 @@ class TrainedWeights:
 
 
 def _replace(path: Path, data: bytes) -> None:
-    temporary = path.with_name(f".{path.name}.part")
+    temporary = path.with_name(f".{path.name}.{os.getpid()}.part")  # several trainings share a folder
     try:
         with temporary.open("wb") as file:
             file.write(data)

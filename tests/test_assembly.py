@@ -10,7 +10,7 @@ import pytest
 import torch
 from tokenizers import Tokenizer, models
 
-from effaudit.assembly import assemble, find_weights, load_all, model_config, open_data, weights_folder
+from effaudit.assembly import _of_other_data, assemble, find_weights, load_all, model_config, open_data, weights_folder
 from effaudit.errors import EffauditError
 from effaudit.profile_spec import AuditProfile, ModelSpec
 from effaudit.training import train
@@ -93,7 +93,8 @@ def test_without_weights_the_model_is_seeded_and_a_caution_says_so() -> None:
     assert torch.equal(torch.get_rng_state(), state)
     assert all(map(torch.equal, one.model.state_dict().values(), other.model.state_dict().values()))
     assert [caution.code for caution in one.cautions] == ["untrained"]
-    assert "effaudit train tiny" in one.cautions[0].hint
+    assert "effaudit train" in one.cautions[0].hint
+    assert "tiny" not in one.cautions[0].hint  # a profile's file need not bear its name
     assert not one.model.training
     different = _assembled(profile.model_copy(update={"seed": 1}), profile.models[0], None)
     assert not torch.equal(different.model.embed.weight, one.model.embed.weight)
@@ -113,6 +114,46 @@ def test_option_of_training_cannot_be_changed_afterwards(trained: Path) -> None:
     (caution,) = _assembled(profile, profile.models[0], trained / "tsa.safetensors").cautions
     assert caution.code == "trained_otherwise"
     assert "trained with 0.05, not 0.5" in caution.text
+
+
+def test_option_written_as_text_is_read_like_the_number(trained: Path) -> None:
+    profile = makers.profile({"name": "tsa", "variant": "tsa", "options": {"lambda": "5e-2", "threshold": "4e-1"}})
+    found = _assembled(profile, profile.models[0], trained / "tsa.safetensors")
+    assert (found.config.options["lambda"], found.config.options["threshold"]) == (0.05, 0.4)
+    assert found.cautions == ()
+
+
+def test_option_has_one_name(trained: Path) -> None:
+    profile = makers.profile({"name": "tsa", "variant": "tsa", "options": {"lambda_": 0.05}})
+    with pytest.raises(EffauditError, match="no `lambda_`") as caught:
+        _assembled(profile, profile.models[0], trained / "tsa.safetensors")
+    assert "`lambda`" in caught.value.hint
+
+
+@pytest.mark.parametrize(("mode", "codes"), [("soft", ["trained_otherwise"]), ("ffn", [])])
+def test_soft_run_of_hardened_gates_is_said(mode: str, codes: list[str], tmp_path: Path) -> None:
+    hardened = {"name": "tsa", "variant": "tsa", "options": {"anneal_to": 0.5}}
+    (path,) = train(makers.profile(hardened, training={"steps": 1}), tmp_path, is_quiet=True)
+    profile = makers.profile({"name": "tsa", "variant": "tsa", "options": {"mode": mode}})
+    cautions = _assembled(profile, profile.models[0], path).cautions
+    assert [caution.code for caution in cautions] == codes
+    assert all("hardened" in caution.text for caution in cautions)
+
+
+def test_published_gates_may_run_soft(trained: Path) -> None:
+    profile = makers.profile({"name": "tsa", "variant": "tsa", "options": {"mode": "soft"}})
+    assert _assembled(profile, profile.models[0], trained / "tsa.safetensors").cautions == ()
+
+
+def test_weights_of_other_data_are_said(trained: Path) -> None:
+    profile = makers.profile("dense", data={"dataset": "sort"})
+    (caution,) = _assembled(profile, profile.models[0], trained / "dense.safetensors").cautions
+    assert (caution.code, caution.text) == ("other_data", "dense was trained on `copy`, not on `sort`")
+
+
+@pytest.mark.parametrize(("audited", "n"), [("table:a/x.csv", 0), ("table:x.csv", 0), ("table:y.csv", 1), ("sort", 1)])
+def test_same_file_may_lie_elsewhere(audited: str, n: int) -> None:
+    assert len(_of_other_data(ModelSpec(name="m", variant="dense"), "table:b/x.csv", audited)) == n
 
 
 def test_weights_of_another_variant_are_refused(trained: Path) -> None:

@@ -92,6 +92,16 @@ def test_options(
         ({"size": {"n_layers": 1.5}}, "size.n_layers: Input should be a valid integer", "left out, it is `4`"),
         ({"size": {"d_model": 16, "n_heads": 3}}, "d_model 16 is not a multiple of n_heads 3", "another of the two"),
         ({"data": {"limit": True}}, "data.limit: Input should be a number, not true or false", ""),
+        ({"size": {"n_layers": True}}, "size.n_layers: Input should be a number, not true or false", ""),
+        ({"audit": {"intensity": True}}, "audit.intensity: Input should be a number, not true or false", ""),
+        ({"models": ["tsa"], "training": {"betas": [0.9, 1]}}, "training.betas.1: Input should be less than 1", ""),
+        ({"seed": 2**64}, "seed: Input should be less than", ""),
+        (
+            {"models": [{"name": "tokenizer", "variant": "tsa"}]},
+            "no model can be called `tokenizer`",
+            "another `name:`",
+        ),
+        ({"models": [{"variant": "tsa", "options": {"lambda": True}}]}, "lambda: Input should be a number", ""),
         ({"data": 3}, "data: Input should be a valid dictionary", "its keys are dataset, "),
         ({"data": {"dataset": "grade"}}, "no `grade` among the datasets", "did you mean `graded`?"),
         ({"audit": {"meters": ["flop"]}}, "no `flop` among the meters", "did you mean `flops`?"),
@@ -120,6 +130,8 @@ def test_profiles(cli: Cli, tmp_path: Path, changes: dict[str, Any], error: str,
         ("- dense\n", "is a list, not a mapping"),
         ("", "is empty, not a mapping"),
         ("models: [dense\n", "is not YAML: line 2, column 1"),
+        ("models: [dense]\ndata: {limit: 1, limit: 2}\n", "line 2, column 18: `limit` is given twice"),
+        ("models: [dense]\nmodels: [tsa]\n", "line 2, column 1: `models` is given twice"),
         ("models:\n\t- dense\n", "is not YAML: line 2, column 1"),
     ],
 )
@@ -135,6 +147,9 @@ def test_targets_that_are_not_there(cli: Cli, tmp_path: Path) -> None:
     assert hint.startswith("did you mean `ag_news`?")
     (tmp_path / "p.yaml").write_bytes(b"\xff\xfe")
     assert "cannot read profile `p.yaml`" in complaint(cli("compare", "p.yaml"))[0]
+    save_record(dense(), tmp_path / "r.json")
+    for command in ("profile", "train"):
+        assert complaint(cli(command, "r.json"))[0] == "`r.json` is a saved record, not a profile"
     assert "no saved record" in complaint(cli("compare", "a.json", "p.yaml"))[0]
     assert "no model" not in complaint(cli("train", write_profile(tmp_path), "--model", "desne"))[0]
     assert "did you mean `dense`?" in complaint(cli("train", "tiny.yaml", "--model", "desne", "--jobs", 2))[1]

@@ -266,6 +266,20 @@ def test_a_bug_shows_its_traceback(cli: Cli, tmp_path: Path, monkeypatch: pytest
     assert not list((tmp_path / "reports" / "runs").iterdir())  # no empty folder is left to look like a run
 
 
+@pytest.mark.parametrize("error", [MemoryError(), RuntimeError("CUDA out of memory. Tried to allocate 2 GiB")])
+def test_too_little_memory_is_no_bug(
+    cli: Cli, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, error: Exception
+) -> None:
+    def hungry(*_: object) -> None:
+        raise error
+
+    monkeypatch.setattr("effaudit.meters.quality.measure", hungry)
+    answer = cli("profile", write_profile(tmp_path))
+    assert answer.code == 2
+    assert answer.err.splitlines()[-3:] == ["error: out of memory", "", answer.err.splitlines()[-1]]
+    assert "--batch-size" in answer.err.splitlines()[-1]
+
+
 def test_python_interface_audits_without_a_word(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:

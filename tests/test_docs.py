@@ -51,10 +51,25 @@ def test_every_plug_in_has_a_line_that_says_what_it_is() -> None:
     assert [name for name, summary in told.items() if len(summary) < 20] == []
 
 
+README = (ROOT / "README.md").read_text(encoding="utf-8")
+BLOCKS = "\n".join(re.findall(r"^```\w*\n(.*?)^```", README, flags=re.DOTALL | re.MULTILINE))
+SPANS = re.findall(r"`([^`\n]+)`", re.sub(r"^```.*?^```", "", README, flags=re.DOTALL | re.MULTILINE))
+
+
+def test_readme_names_every_plug_in() -> None:
+    words = set(re.findall(r"\w+", " ".join([BLOCKS, *SPANS])))
+    wanted = {name for group in plugins.GROUPS for name in plugins.names(group)}
+    assert wanted - words == set()
+
+
+def test_readme_names_every_command() -> None:
+    leaves = [path for path, command in COMMANDS.items() if not hasattr(command, "commands")]
+    code = " ".join([BLOCKS, *SPANS])
+    assert [path for path in leaves if not re.search(rf"\b{path}\b", code)] == []
+
+
 def test_commands_in_the_readme_exist() -> None:
-    text = (ROOT / "README.md").read_text(encoding="utf-8")
-    code = "\n".join(re.findall(r"^```\w*\n(.*?)^```", text, flags=re.DOTALL | re.MULTILINE))
-    for line in re.findall(r"^(?:\$ )?(effaudit .*)$", code, flags=re.MULTILINE):
+    for line in re.findall(r"^(?:\$ )?(effaudit .*)$", BLOCKS, flags=re.MULTILINE):
         words = shlex.split(line, comments=True)
         path = " ".join(words[: 3 if words[1] == "baseline" else 2])
         known = {option for p in (*COMMANDS["effaudit"].params, *COMMANDS[path].params) for option in p.opts}

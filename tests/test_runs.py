@@ -45,6 +45,14 @@ def test_examples_come_from_beside_the_record(tmp_path: Path) -> None:
     assert list(runs.examples_of(runs.saved_records(["run"]))) == ["dense"]
 
 
+@pytest.mark.parametrize("content", [b"index,loss\nx,1\n", b"index,loss\n1,2,3\n", b"\xff\xfe,\n", b"loss\n1\n"])
+def test_damaged_examples_are_said(content: bytes, tmp_path: Path) -> None:
+    save_run(tmp_path / "run", [dense()])
+    (tmp_path / "run" / "dense.examples.csv").write_bytes(content)
+    with pytest.raises(EffauditError, match="is not a per-example table"):
+        runs.examples_of(runs.saved_records(["run"]))
+
+
 def test_newest_run(tmp_path: Path) -> None:
     for name, time in (("a", 20), ("b", 30), ("c", 10)):
         save_run(runs.RUNS / name, [dense()])

@@ -22,6 +22,11 @@ def test_no_statistic_from_one_sample():
     assert stats.relative_iqr([2.0]) is None
 
 
+def test_interquartile_range_over_the_median():
+    assert stats.relative_iqr([1.0, 2.0, 3.0, 4.0, 5.0]) == pytest.approx((4 - 2) / 3)
+    assert stats.relative_iqr([-1.0, -1.0, 0.0, 1.0, 1.0]) is None
+
+
 def test_interval_of_the_median_covers_it_and_repeats():
     samples = [float(x) for x in np.random.default_rng(1).normal(10, 1, 200)]
     interval = stats.median_interval(samples)

@@ -255,9 +255,60 @@ def test_full_disk_leaves_the_checkpoint_that_was(tmp_path: Path, monkeypatch: p
     assert not list(tmp_path.iterdir())
 
 
+def test_model_that_would_stay_random_is_refused(tmp_path: Path) -> None:
+    alone = {"name": "pruned", "variant": "static_heads"}  # finetune_steps 0, whatever `steps` says
+    for profile in (makers.profile("dense", alone), makers.profile("dense", training={"steps": 0})):
+        with pytest.raises(EffauditError, match="would stay random") as caught:
+            train(profile, tmp_path, is_quiet=True)
+        assert "init_from" in caught.value.hint
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("kind", ["best", "last"])
+def test_names_of_kept_weights_are_refused(kind: str, tmp_path: Path) -> None:
+    with pytest.raises(EffauditError, match=f"the {kind} weights of `dense`"):
+        train(makers.profile("dense", {"name": f"dense.{kind}", "variant": "dense"}), tmp_path, is_quiet=True)
+
+
+def test_damaged_checkpoint_is_said(tmp_path: Path) -> None:
+    for content in (b"", b"PK\x03\x04half", b"text"):
+        (tmp_path / "dense.checkpoint.pt").write_bytes(content)
+        with pytest.raises(EffauditError, match="is damaged") as caught:
+            train(makers.profile("dense"), tmp_path, is_quiet=True)
+        assert "delete it" in caught.value.hint
+
+
+def test_checkpoint_keeps_the_random_state_of_the_device(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    class Own:
+        state = torch.tensor([7], dtype=torch.uint8)
+
+        def get_rng_state(self) -> Tensor:
+            return self.state
+
+        def set_rng_state(self, state: Tensor) -> None:
+            self.state = state
+
+    own = Own()
+    monkeypatch.setattr(training, "_accelerator", lambda model: own)
+    _interrupt(makers.profile("dense"), tmp_path, monkeypatch)
+    own.state = torch.tensor([8], dtype=torch.uint8)
+    _train(makers.profile("dense"), tmp_path)
+    assert own.state.tolist() == [7]
+
+
+def test_what_is_odd_about_the_data_is_said_once(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    table = tmp_path / "t.csv"
+    table.write_text("text,label\n" + "nine words are more than eight tokens can hold,one\n" * 40)
+    data = {"dataset": f"table:{table}", "options": {}}
+    train(makers.profile("dense", {**TSA, "init_from": "dense"}, data=data, training={"steps": 1}), tmp_path / "w")
+    told = capsys.readouterr().err
+    assert told.count("examples of train are `one`") == 1
+    assert "longer than 8 tokens and cut" in told
+
+
 def test_threads_are_put_back(tmp_path: Path) -> None:
     before = torch.get_num_threads()
-    train(makers.profile("dense", audit={"threads": before + 1}, training={"steps": 0}), tmp_path, is_quiet=True)
+    train(makers.profile("dense", audit={"threads": before + 1}, training={"steps": 1}), tmp_path, is_quiet=True)
     assert torch.get_num_threads() == before
 
 

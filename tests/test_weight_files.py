@@ -173,6 +173,19 @@ def test_full_disk_leaves_the_old_file_whole(saved: Path, monkeypatch: pytest.Mo
     assert {path.name: path.read_bytes() for path in saved.parent.iterdir()} == before
 
 
+def test_two_processes_may_write_one_file_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path, processes, plain = tmp_path / "tokenizer.json", iter((1, 2)), os.fsync
+
+    def meanwhile(descriptor: int) -> None:
+        monkeypatch.setattr(weight_files.os, "fsync", plain)
+        weight_files._replace(path, b"same")
+
+    monkeypatch.setattr(weight_files.os, "getpid", lambda: next(processes))
+    monkeypatch.setattr(weight_files.os, "fsync", meanwhile)
+    weight_files._replace(path, b"same")
+    assert {file.name: file.read_bytes() for file in tmp_path.iterdir()} == {"tokenizer.json": b"same"}
+
+
 def test_description_is_written_last(saved: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Else weights of an older training would pass for those of the new one."""
     order: list[str] = []

@@ -117,7 +117,7 @@ def _json_rows(path: Path) -> Iterator[Row]:
             continue
         try:
             cells = json.loads(line, strict=False)  # raw control characters, NUL too, are let through
-        except ValueError as error:
+        except (ValueError, RecursionError) as error:  # too deeply nested
             raise EffauditError(f"`{path}` line {number} is not JSON: {error}", "each line is one object") from None
         if not isinstance(cells, dict):
             raise EffauditError(f"`{path}` line {number} is a {type(cells).__name__}, not an object with columns")

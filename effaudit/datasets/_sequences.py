@@ -13,7 +13,7 @@ from pydantic import Field
 
 from effaudit.datasets._dataset import Dataset
 from effaudit.errors import EffauditError
-from effaudit.profile_spec import Count, DataSpec, Spec, validated
+from effaudit.profile_spec import Count, DataSpec, Integer, Spec, validated
 from effaudit.workload import IGNORED_LABEL, Batch, Split
 
 BEGIN, END, SEPARATOR = 1, 2, 3  # 0 is padding, which never occurs
@@ -29,7 +29,7 @@ class Options(Spec):
     n_train: Count = 10_000
     n_calibration: Count = 1000
     n_test: Count = 1000
-    seed: Annotated[int, Field(ge=0)] = 0
+    seed: Annotated[Integer, Field(ge=0)] = 0
 
 
 class SequenceTask(Dataset):

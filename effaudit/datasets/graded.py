@@ -36,7 +36,7 @@ from tokenizers import Tokenizer, models, pre_tokenizers
 from effaudit.datasets._dataset import TextExample
 from effaudit.datasets._text import TextClassification
 from effaudit.datasets._tokenize import UNKNOWN, WORD_SPECIALS
-from effaudit.profile_spec import Count, DataSpec, Spec, validated
+from effaudit.profile_spec import Count, DataSpec, Integer, Spec, validated
 from effaudit.workload import Split
 
 MIN_TOKENS, MAX_TOKENS = 32, 48  # the longest sentences of level 4 take 31
@@ -86,7 +86,7 @@ MIN_SENTENCE, MAX_SENTENCE = 4, 9  # tokens of a longer filler
 class Options(Spec):
     """Options of the `graded` dataset."""
 
-    seed: Annotated[int, Field(ge=0)] = 0
+    seed: Annotated[Integer, Field(ge=0)] = 0
     n_train: Count = 40_000
     n_calibration: Count = 1024
     n_test: Count = 2048

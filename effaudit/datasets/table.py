@@ -17,7 +17,7 @@ from effaudit.datasets._rows import Column, read_rows
 from effaudit.datasets._table import CALIBRATION_SHARE, Layout, Part, examples_of, label_of
 from effaudit.datasets._text import TextClassification
 from effaudit.errors import EffauditError
-from effaudit.profile_spec import DataSpec, Spec, validated
+from effaudit.profile_spec import DataSpec, Integer, Spec, validated
 from effaudit.workload import Split
 
 MAX_CLASSES = 1000  # more different labels than this are texts or numbers, not classes
@@ -48,7 +48,7 @@ class Options(Spec):
     train: str | None = None
     calibration: str | None = None
     test: str | None = None
-    split_seed: int = 0
+    split_seed: Integer = 0
 
     @field_validator("class_names")
     @classmethod
@@ -132,6 +132,6 @@ def _labels_in(path: Path, options: Options) -> list[str]:
 
 def _in_order(labels: set[str]) -> list[str]:
     try:
-        return sorted(labels, key=int)
+        return sorted(sorted(labels), key=int)  # `1` and `01` are two classes, always in the same order
     except ValueError:
         return sorted(labels)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from torch import nn
 
@@ -13,15 +13,29 @@ from effaudit.record import Better, Caution, ExampleRow, Findings, Measurement, 
 from effaudit.workload import Batch, Execution, Routing, Workload
 
 
-@dataclass(frozen=True)
+@dataclass
 class _Formula:
     """Sums of a variant's closed formula over one pass; `reason` says why there are none."""
 
     routed: int = 0
     dense: int = 0
     executed: int = 0
-    examples: tuple[ExampleRow, ...] = ()
+    examples: list[ExampleRow] = field(default_factory=list)
     reason: str | None = None
+
+    def add(self, work: Workload, batch: Batch, routing: Routing) -> None:
+        executions: tuple[Execution, ...] = ("best", "dense", work.execution)
+        try:
+            routed, dense, executed = (work.flops(batch, routing, execution).tolist() for execution in executions)
+        except NotImplementedError as error:
+            self.reason = str(error) or f"`{work.name}` has no closed formula"
+            self.examples.clear()
+            return
+        self.routed += sum(routed)
+        self.dense += sum(dense)
+        self.executed += sum(executed)
+        indexed = zip(batch.index.tolist(), routed, strict=True)
+        self.examples += (ExampleRow(index=index, flops_routed=flops) for index, flops in indexed)
 
 
 def measure(works: Sequence[Workload], settings: AuditSpec) -> list[Findings]:
@@ -36,27 +50,13 @@ def _measure_one(work: Workload) -> Findings:
             with counter:
                 output = work.run(batch)
             if formula.reason is None:
-                formula = _with_batch(formula, work, batch, output.routing)
+                formula.add(work, batch, output.routing)
     count = counter.count()
     return Findings(
         measurements=(_params(work.model), *_executed(count), *_by_formula(formula)),
         modules=tuple(ModuleRow(path=path, flops=row.flops, calls=row.calls) for path, row in count.by_module.items()),
-        examples=formula.examples,
+        examples=tuple(formula.examples),
         cautions=_cautions(count, formula, work.execution),
-    )
-
-
-def _with_batch(sums: _Formula, work: Workload, batch: Batch, routing: Routing) -> _Formula:
-    executions: tuple[Execution, ...] = ("best", "dense", work.execution)
-    try:
-        routed, dense, executed = (work.flops(batch, routing, execution).tolist() for execution in executions)
-    except NotImplementedError as error:
-        return _Formula(reason=str(error) or f"`{work.name}` has no closed formula")
-    rows = (
-        ExampleRow(index=index, flops_routed=flops) for index, flops in zip(batch.index.tolist(), routed, strict=True)
-    )
-    return _Formula(
-        sums.routed + sum(routed), sums.dense + sum(dense), sums.executed + sum(executed), (*sums.examples, *rows)
     )
 
 

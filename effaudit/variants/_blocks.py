@@ -29,6 +29,11 @@ class VariantOptions(Spec):
         """Whether token-blocks are really left out."""
         return False
 
+    @property
+    def untrained_use(self) -> str:
+        """How inference under these options departs from what they train, or an empty string."""
+        return ""
+
 
 @dataclass(frozen=True)
 class Visibility:

@@ -14,7 +14,7 @@ from pydantic import Field
 from torch import Tensor, nn
 
 from effaudit.errors import EffauditError
-from effaudit.profile_spec import ModelConfig, validated
+from effaudit.profile_spec import ModelConfig, Real, validated
 from effaudit.variants._blocks import (
     Backbone,
     Block,
@@ -29,8 +29,8 @@ from effaudit.workload import Batch, Execution, Output, Routing
 
 TASKS = ("classification",)
 
-Unit = Annotated[float, Field(ge=0, le=1)]
-NonNegative = Annotated[float, Field(ge=0)]
+Unit = Annotated[Real, Field(ge=0, le=1)]
+NonNegative = Annotated[Real, Field(ge=0)]
 
 
 class Options(VariantOptions):
@@ -46,8 +46,8 @@ class Options(VariantOptions):
     lambda_budget: NonNegative = 1.0
     lambda_entropy: NonNegative = 0.01  # rewards entropy at first, penalises it at the end
     noise: NonNegative = 1.0  # initial deviation of the Gaussian noise on scores, falls linearly to 0
-    tau_start: Annotated[float, Field(gt=0)] = 2.0
-    tau_end: Annotated[float, Field(gt=0)] = 0.5
+    tau_start: Annotated[Real, Field(gt=0)] = 2.0
+    tau_end: Annotated[Real, Field(gt=0)] = 0.5
 
 
 class BudgetNet(nn.Module):

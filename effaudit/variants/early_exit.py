@@ -11,7 +11,7 @@ from pydantic import Field
 from torch import Tensor, nn
 
 from effaudit.errors import EffauditError
-from effaudit.profile_spec import ModelConfig, validated
+from effaudit.profile_spec import Integer, ModelConfig, Real, validated
 from effaudit.variants._blocks import Backbone, Costs, VariantOptions, masked_mean, per_example, task_loss
 from effaudit.workload import Batch, Execution, Output, Routing
 
@@ -26,9 +26,9 @@ class Options(VariantOptions):
     tests agreed (patience). `min_layer`, 1-based, is the first layer with a test."""
 
     criterion: Literal["maxprob", "entropy", "margin", "saturation", "patience"] = "maxprob"
-    threshold: Annotated[float, Field(ge=0)] = 0.9
+    threshold: Annotated[Real, Field(ge=0)] = 0.9
     state: Literal["copy", "oracle"] = "copy"
-    min_layer: Annotated[int, Field(ge=1)] = 1
+    min_layer: Annotated[Integer, Field(ge=1)] = 1
     loss: Literal["uniform", "depth-weighted", "last+frozen"] = "uniform"
 
     @property

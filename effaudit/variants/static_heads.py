@@ -10,7 +10,7 @@ from pydantic import Field
 from torch import Tensor, nn
 
 from effaudit.errors import EffauditError
-from effaudit.profile_spec import ModelConfig, validated
+from effaudit.profile_spec import Integer, ModelConfig, Real, validated
 from effaudit.variants._blocks import Backbone, Costs, VariantOptions, per_example, task_loss
 from effaudit.workload import Batch, Execution, Output, Routing
 
@@ -20,8 +20,8 @@ TASKS = ("classification", "causal_lm")
 class Options(VariantOptions):
     """`kept_heads` is found from data when the model is made and lies beside its weights; 0-based, per layer."""
 
-    head_fraction: Annotated[float, Field(gt=0, le=1)] = 0.5
-    finetune_steps: Annotated[int, Field(ge=0)] = 0
+    head_fraction: Annotated[Real, Field(gt=0, le=1)] = 0.5
+    finetune_steps: Annotated[Integer, Field(ge=0)] = 0
     kept_heads: tuple[tuple[int, ...], ...] | None = None
 
 

@@ -9,7 +9,7 @@ import torch
 from pydantic import Field
 from torch import Tensor, nn
 
-from effaudit.profile_spec import ModelConfig, validated
+from effaudit.profile_spec import ModelConfig, Real, validated
 from effaudit.variants._blocks import Backbone, Block, Costs, VariantOptions, Visibility, per_example, task_loss
 from effaudit.workload import Batch, Execution, Output, Routing
 
@@ -26,14 +26,19 @@ class Options(VariantOptions):
 
     mode: Literal["soft", "ffn", "ffn+query"] = "ffn+query"
     gate: Literal["scaled", "binary"] = "scaled"
-    threshold: Annotated[float, Field(ge=0, le=1)] = 0.5  # a token is active iff p < threshold
-    router_bias: float = -1.0
-    lambda_: Annotated[float, Field(ge=0, alias="lambda")] = 0.001
-    anneal_to: Annotated[float, Field(gt=0, le=1)] = 1.0  # final gate temperature; 1 is the published gate
+    threshold: Annotated[Real, Field(ge=0, le=1)] = 0.5  # a token is active iff p < threshold
+    router_bias: Real = -1.0
+    lambda_: Annotated[Real, Field(ge=0, alias="lambda")] = 0.001
+    anneal_to: Annotated[Real, Field(gt=0, le=1)] = 1.0  # final gate temperature; 1 is the published gate
 
     @property
     def is_skipping_tokens(self) -> bool:
         return self.execution == "skip" and self.mode != "soft"
+
+    @property
+    def untrained_use(self) -> str:
+        is_hardened = self.anneal_to < 1
+        return "trained with hardened gates, run with soft ones" if is_hardened and self.mode == "soft" else ""
 
 
 class Router(nn.Module):

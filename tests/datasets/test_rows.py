@@ -80,6 +80,7 @@ def test_cells_larger_than_the_csv_module_allows_by_default(tmp_path: Path) -> N
         ("t.csv", b"text,label\nok,b\ncaf\xe9,d\n", "byte 0xe9 at line 3, column 4"),
         ("t.csv", "text\né\n".encode("utf-16"), "byte 0xff at line 1, column 1"),
         ("t.jsonl", b'{"a": 1}\n{"a": 2\n', "line 2 is not JSON"),
+        ("t.jsonl", b'{"a": ' + b"[" * 10**5 + b"\n", "line 1 is not JSON"),
         ("t.jsonl", b"[1, 2]\n", "line 1 is a list, not an object"),
         ("t.jsonl", '{"a": "é'.encode() + b"\xff", "byte 0xff at line 1, column 9"),
         ("t.csv.gz", b"text\n", "no complete gzip file"),

@@ -89,7 +89,12 @@ def test_columns_by_name_and_by_number(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("values", "expected"),
-    [(["10", "9", "2"], ("2", "9", "10")), ([3, 1.0, 2], ("1", "2", "3")), (["b", "10", "a"], ("10", "a", "b"))],
+    [
+        (["10", "9", "2"], ("2", "9", "10")),
+        ([3, 1.0, 2], ("1", "2", "3")),
+        (["b", "10", "a"], ("10", "a", "b")),
+        (["1", "01", "001"], ("001", "01", "1")),  # one number, but three classes: always in one order
+    ],
 )
 def test_classes_are_found_in_order(tmp_path: Path, values: list[object], expected: tuple[str, ...]) -> None:
     path = write(tmp_path / "t.jsonl", [{"text": "x", "label": value} for value in values * 20])
