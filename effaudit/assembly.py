@@ -12,7 +12,7 @@ from torch import nn
 from effaudit import plugins
 from effaudit.datasets._dataset import Dataset
 from effaudit.errors import EffauditError
-from effaudit.profile_spec import AuditProfile, ModelConfig, ModelSpec, validated
+from effaudit.profile_spec import AuditProfile, ModelConfig, ModelSpec, builtin_profiles, load_profile, validated
 from effaudit.record import Caution
 from effaudit.variants._blocks import VariantOptions
 from effaudit.weight_files import TOKENIZER_FILE, TrainedWeights, fit_weights, load_weights
@@ -40,10 +40,15 @@ class Assembled:
 
 def weights_folder(profile: AuditProfile) -> Path | None:
     """Where the profile's trained weights lie: those that ship with effaudit, else those trained here."""
-    for folder in (Path(__file__).parent / "weights" / profile.name, TRAINED / profile.name):
-        if folder.is_dir():
-            return folder
-    return None
+    shipped = Path(__file__).parent / "weights" / profile.name
+    folders = (shipped, TRAINED / profile.name) if _is_builtin(profile) else (TRAINED / profile.name,)
+    return next((folder for folder in folders if folder.is_dir()), None)
+
+
+def _is_builtin(profile: AuditProfile) -> bool:
+    """Whether it is a built-in profile, options aside, and not another one that happens to bear its name."""
+    path = builtin_profiles().get(profile.name)
+    return path is not None and load_profile(path).size == profile.size
 
 
 def find_weights(profile: AuditProfile, spec: ModelSpec, given: Path | None) -> Path | None:

@@ -12,7 +12,7 @@ from tokenizers import Tokenizer, models
 
 from effaudit.assembly import _of_other_data, assemble, find_weights, load_all, model_config, open_data, weights_folder
 from effaudit.errors import EffauditError
-from effaudit.profile_spec import AuditProfile, ModelSpec
+from effaudit.profile_spec import AuditProfile, ModelSpec, load_profile
 from effaudit.training import train
 from effaudit.weight_files import TOKENIZER_FILE, load_weights
 from tests import makers
@@ -62,6 +62,19 @@ def test_trained_weights_are_found_below_the_current_folder(
     shutil.copytree(trained, "reports/weights/tiny")
     found = [find_weights(profile, spec, None) for spec in profile.models]
     assert found == [Path("reports/weights/tiny/dense.safetensors"), None]
+
+
+def test_shipped_weights_are_for_the_built_in_profile_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    shipped = tmp_path / "weights" / "tiny"
+    shipped.mkdir(parents=True)
+    written = tmp_path / "tiny.yaml"
+    written.write_text("models: [dense]\nsize: {d_model: 32}\n", encoding="utf-8")
+    monkeypatch.setattr("effaudit.assembly.__file__", str(tmp_path / "assembly.py"))
+    monkeypatch.setattr("effaudit.assembly.builtin_profiles", lambda: {"tiny": written})
+    monkeypatch.chdir(tmp_path)
+    builtin = load_profile(written)
+    assert weights_folder(builtin.model_copy(update={"seed": 5})) == shipped
+    assert weights_folder(makers.profile("dense")) is None  # of the same name, but of another size
 
 
 def test_config_takes_size_data_and_resolved_options() -> None:
