@@ -247,6 +247,8 @@ def _save(
     other = "best" if record.kept == "last" else "last"
     for kind, target in ((other, path.with_name(f"{path.stem}.{other}.safetensors")), (record.kept, path)):
         model.load_state_dict(states[kind])
+        finish: Callable[[], None] = getattr(model, "finish", lambda: None)
+        finish()
         save_weights(target, model, config, record.model_copy(update={"kept": kind}), dataset.tokenizer)
 
 

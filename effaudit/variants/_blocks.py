@@ -264,6 +264,9 @@ class Backbone(nn.Module):
         """The training loss; `progress` in [0, 1] drives schedules."""
         return task_loss(self(batch).logits, batch)
 
+    def finish(self) -> None:
+        """Called once when training has ended, before the weights are saved."""
+
 
 def masked_mean(h: Tensor, mask: Tensor) -> Tensor:
     """Mean over real tokens, (B, T, D) to (B, D)."""

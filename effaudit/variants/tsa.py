@@ -18,6 +18,7 @@ TASKS = ("classification", "causal_lm")
 # Shares of an annealed training: first the soft gate, then its temperature falls, last the hard gate runs forward
 # and the soft one backward. Temperature alone does not close the gap: logits shrink with it, gates stay fractional.
 ANNEAL_START, ANNEAL_STOP = 0.2, 0.5
+HARD_TEMPERATURE = 1e-6  # of a gate that training ran hard: p is 0 or 1, so that what is claimed is what is skipped
 
 
 class Options(VariantOptions):
@@ -109,6 +110,11 @@ class TokenSelective(Backbone):
         if self.options.mode == "ffn":
             return block.forward_ffn_rows(h, visible, active, scale)
         return block.forward_rows(h, visible, active, scale)
+
+    def finish(self) -> None:
+        """Ends the annealing: a binary gate ran hard at the end of training, its soft twin served gradients alone."""
+        if self.options.anneal_to < 1 and self.options.gate == "binary":
+            self.temperature.fill_(HARD_TEMPERATURE)
 
     def loss(self, batch: Batch, progress: float) -> Tensor:
         """Cross-entropy + lambda * mean over routers and real tokens of (1 - p)."""

@@ -189,3 +189,18 @@ def test_temperature_lies_among_the_weights() -> None:
 def test_one_layer_has_nothing_to_gate() -> None:
     model, of = makers.build(makers.config("tsa", n_layers=1)).train(), makers.batch()
     assert model.loss(of, 0.5).item() == task_loss(makers.run(model, of).logits, of).item()
+
+
+@pytest.mark.parametrize(
+    ("gate", "anneal_to", "agrees"), [("binary", 0.01, True), ("scaled", 0.01, False), ("binary", 1.0, False)]
+)
+def test_a_finished_binary_gate_claims_what_it_skips(gate: str, anneal_to: float, agrees: bool) -> None:
+    model, of = makers.build(makers.config("tsa", options={"gate": gate, "anneal_to": anneal_to})), makers.batch()
+    makers.randomise(model)
+    before = makers.run(model, of)
+    model.finish()
+    after = makers.run(model, of)
+    assert after.routing.gate is not None
+    assert after.routing.tokens is not None
+    assert torch.equal(after.routing.gate[of.mask], after.routing.tokens[of.mask].double()) is agrees
+    assert torch.equal(after.logits, before.logits)
