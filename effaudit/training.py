@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import math
-import os
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 
 import torch
@@ -20,6 +18,7 @@ from effaudit import device as devices
 from effaudit import plugins
 from effaudit.assembly import assemble, model_config, open_data
 from effaudit.auditing import prepare_folder
+from effaudit.checkpoints import Checkpoint, Run
 from effaudit.datasets._dataset import Dataset
 from effaudit.errors import EffauditError, unknown_name
 from effaudit.profile_spec import AuditProfile, ModelConfig, ModelSpec, TrainingSpec, validated
@@ -32,70 +31,6 @@ from effaudit.workload import IGNORED_LABEL, Batch
 IMPORTANCE_BATCHES = 8  # batches of training data from which a pruned model learns its heads' importance
 KINDS = ("best", "last")  # of weights: those not kept as the model's own lie beside them under this suffix
 LOSS_EVERY = 25  # steps between entries of the loss curve
-
-
-@dataclass
-class _Run:
-    """The state of one training, all that a checkpoint keeps."""
-
-    step: int = 0
-    losses: list[tuple[int, float]] = field(default_factory=list)
-    evaluations: list[tuple[int, float, float]] = field(default_factory=list)
-    best: dict[str, Tensor] | None = None
-    best_step: int | None = None
-    seconds: float = 0.0
-
-
-@dataclass(frozen=True)
-class _Checkpoint:
-    """The file that an interrupted training goes on from; `identity` tells all that the result depends on."""
-
-    path: Path
-    identity: str
-
-    def save(self, model: nn.Module, optimizer: torch.optim.Optimizer, run: _Run) -> None:
-        state = {
-            "identity": self.identity,
-            "model": model.state_dict(),
-            "optimizer": optimizer.state_dict(),
-            "rng": torch.get_rng_state(),
-            "device_rng": own.get_rng_state() if (own := _accelerator(model)) else None,
-            "run": vars(run),
-        }
-        temporary = self.path.with_suffix(".part")
-        try:
-            torch.save(state, temporary)
-            os.replace(temporary, self.path)
-        except (OSError, RuntimeError) as error:
-            temporary.unlink(missing_ok=True)
-            raise EffauditError(f"cannot write checkpoint `{self.path}`: {error}", "free some space") from error
-
-    def load(self, model: nn.Module, optimizer: torch.optim.Optimizer) -> _Run:
-        """The state to go on from; a checkpoint of another identity is ignored.
-
-        Raises EffauditError when the file is damaged.
-        """
-        if not self.path.is_file():
-            return _Run()
-        try:
-            state = torch.load(self.path, map_location="cpu", weights_only=True)
-        except Exception as error:  # whatever the unpickler stumbles over
-            hint = "delete it, and the training starts anew"
-            raise EffauditError(f"checkpoint `{self.path}` is damaged", hint) from error
-        if state["identity"] != self.identity:
-            return _Run()
-        model.load_state_dict(state["model"])
-        optimizer.load_state_dict(state["optimizer"])
-        torch.set_rng_state(state["rng"])
-        if (own := _accelerator(model)) and state.get("device_rng") is not None:
-            own.set_rng_state(state["device_rng"])
-        return _Run(**state["run"])
-
-
-def _accelerator(model: nn.Module) -> ModuleType | None:
-    """`torch.cuda` or `torch.mps`, whose random numbers are its own; None on the CPU."""
-    kind = next(model.parameters()).device.type
-    return None if kind == "cpu" else getattr(torch, kind)
 
 
 def train(
@@ -187,7 +122,7 @@ def train_model(profile: AuditProfile, spec: ModelSpec, folder: Path, is_quiet: 
         return path
     settings = settings.model_copy(update={"steps": steps})
     identity = repr((profile.seed, profile.data, profile.size, settings, config, *([start.sha256] if start else [])))
-    checkpoint = _Checkpoint(folder / f"{spec.name}.checkpoint.pt", identity)
+    checkpoint = Checkpoint(folder / f"{spec.name}.checkpoint.pt", identity)
     run = _optimise(model, dataset, settings, profile.seed, checkpoint, spec.name, is_quiet)
     if start is None:  # models that start from another one see the same data
         for caution in dataset.cautions():
@@ -239,7 +174,7 @@ def _is_done(path: Path, config: ModelConfig, record: TrainingRecord) -> bool:
 
 
 def _save(
-    path: Path, model: nn.Module, config: ModelConfig, record: TrainingRecord, dataset: Dataset, run: _Run
+    path: Path, model: nn.Module, config: ModelConfig, record: TrainingRecord, dataset: Dataset, run: Run
 ) -> None:
     """The kept weights at `path`, the other ones (best or last) beside them."""
     last = {name: tensor.detach().clone() for name, tensor in model.state_dict().items()}
@@ -257,10 +192,10 @@ def _optimise(
     dataset: Dataset,
     settings: TrainingSpec,
     seed: int,
-    checkpoint: _Checkpoint,
+    checkpoint: Checkpoint,
     name: str,
     is_quiet: bool,
-) -> _Run:
+) -> Run:
     device = next(model.parameters()).device
     optimizer = torch.optim.AdamW(
         parameter_groups(model, settings), lr=settings.learning_rate, betas=settings.betas, fused=True
@@ -304,7 +239,7 @@ def _finite(loss: float, name: str, step: int) -> float:
     return loss
 
 
-def _note_evaluation(run: _Run, model: nn.Module, quality: Quality) -> None:
+def _note_evaluation(run: Run, model: nn.Module, quality: Quality) -> None:
     is_best = not run.evaluations or quality.loss < min(loss for _, loss, _ in run.evaluations)
     run.evaluations.append((run.step, quality.loss, quality.accuracy))
     if is_best:
