@@ -80,8 +80,22 @@ class Attention(nn.Module):
     def _split(self, x: Tensor) -> Tensor:
         return x.unflatten(-1, (-1, self.head_dim)).transpose(1, 2)  # (B, H, T, dh)
 
-    def forward(self, x: Tensor, visible: Visibility, head_gate: Tensor | None = None) -> Tensor:
-        """`x` (B, T, D) to (B, T, D); `head_gate` (B, H) multiplies the heads' outputs."""
+    def forward(
+        self,
+        x: Tensor,
+        visible: Visibility,
+        head_gate: Tensor | None = None,
+        rows: Rows | None = None,
+        runs: Tensor | None = None,
+    ) -> Tensor:
+        """`x` (B, T, D) to (B, T, D); `head_gate` (B, H) multiplies the heads' outputs.
+
+        With `rows`, only their queries: (N, D). With `runs` (B, H) bool, only those heads.
+        """
+        if rows is not None:
+            return self._rows(x, visible, rows)
+        if runs is not None:
+            return self._heads(x, visible, runs, head_gate)
         q, k, v = (self._split(part) for part in self.qkv(x).chunk(3, dim=-1))
         mask = visible.mask(x.shape[1])
         mixed = F.scaled_dot_product_attention(
@@ -91,13 +105,13 @@ class Attention(nn.Module):
             mixed = mixed * head_gate[:, :, None, None]
         return self.proj(mixed.transpose(1, 2).flatten(2))
 
-    def forward_rows(self, x: Tensor, visible: Visibility, rows: Rows) -> Tensor:
-        """Outputs (N, D) of the gathered queries only; keys and values come from all tokens of `x`."""
+    def _rows(self, x: Tensor, visible: Visibility, rows: Rows) -> Tensor:
+        """Outputs (N, D) of the gathered queries; keys and values come from all tokens, as a cache of them needs."""
         width = self.n_heads * self.head_dim
         q = F.linear(x.flatten(0, 1)[rows.index], self.qkv.weight[:width])  # (N, D)
         k, v = (self._split(part) for part in F.linear(x, self.qkv.weight[width:]).chunk(2, dim=-1))
         q = q.unflatten(-1, (-1, self.head_dim)).transpose(0, 1)[None]  # (1, H, N, dh)
-        parts = []
+        parts = [q[:, :, :0]]
         for example, (start, stop) in enumerate(rows.spans):
             if start == stop:
                 continue
@@ -107,7 +121,7 @@ class Attention(nn.Module):
         mixed = torch.cat(parts, dim=2)[0].transpose(0, 1).flatten(1)  # (N, D)
         return self.proj(mixed)
 
-    def forward_heads(self, x: Tensor, visible: Visibility, runs: Tensor, gate: Tensor | None) -> Tensor:
+    def _heads(self, x: Tensor, visible: Visibility, runs: Tensor, gate: Tensor | None) -> Tensor:
         """Outputs (B, T, D) of the heads in `runs` (B, H) bool alone; `gate` (B, H) multiplies them."""
         n_tokens = x.shape[1]
         qkv = self.qkv.weight.unflatten(0, (3, self.n_heads, self.head_dim))
@@ -176,40 +190,40 @@ class Block(nn.Module):
         self.ffn = FeedForward(config.d_model, config.d_ff, config.dropout)
 
     def forward(
-        self, h: Tensor, visible: Visibility, gate: Tensor | None = None, head_gate: Tensor | None = None
+        self,
+        h: Tensor,
+        visible: Visibility,
+        gate: Tensor | None = None,
+        head_gate: Tensor | None = None,
+        active: Tensor | None = None,
+        is_attention_kept: bool = False,
     ) -> Tensor:
-        """`h` (B, T, D); `gate` (B, T) multiplies what both sub-layers add."""
+        """`h` (B, T, D); `gate` (B, T) multiplies what both sub-layers add.
+
+        With `active` (B, T) bool the other tokens stay as they are: their query, scores, mix, output projection
+        and FFN are skipped, or with `is_attention_kept` their FFN alone.
+        """
+        if active is not None and len(rows := Rows.of(active)) < active.numel():
+            skip = self._ffn_rows if is_attention_kept else self._rows
+            return skip(h, visible, rows, gate)
         attended = self.attn(self.norm1(h), visible, head_gate)
         h = h + (attended if gate is None else gate[..., None] * attended)
         fed = self.ffn(self.norm2(h))
         return h + (fed if gate is None else gate[..., None] * fed)
 
-    def forward_ffn_rows(self, h: Tensor, visible: Visibility, active: Tensor, gate: Tensor | None) -> Tensor:
-        """Attention for all, FFN for the active tokens (B, T) alone; the others stay as they are."""
-        rows = Rows.of(active)
-        if len(rows) == active.numel():
-            return self(h, visible, gate)
-        factor = active if gate is None else gate * active
-        h = h + factor[..., None] * self.attn(self.norm1(h), visible)
+    def _ffn_rows(self, h: Tensor, visible: Visibility, rows: Rows, gate: Tensor | None) -> Tensor:
+        gate = torch.ones_like(h[..., 0]) if gate is None else gate
+        attended = gate[..., None] * self.attn(self.norm1(h), visible)
         flat = h.flatten(0, 1)
-        kept = flat[rows.index]  # (N, D)
-        fed = self.ffn(self.norm2(kept))
-        kept = kept + (fed if gate is None else gate.flatten()[rows.index, None] * fed)
+        kept = flat[rows.index] + attended.flatten(0, 1)[rows.index]  # (N, D)
+        kept = kept + gate.flatten()[rows.index, None] * self.ffn(self.norm2(kept))
         return flat.index_copy(0, rows.index, kept).view_as(h)
 
-    def forward_rows(self, h: Tensor, visible: Visibility, active: Tensor, gate: Tensor | None) -> Tensor:
-        """Query, scores, mix, output projection and FFN for the active tokens (B, T) alone; keys and values for all."""
-        rows = Rows.of(active)
-        if len(rows) == active.numel():
-            return self(h, visible, gate)
-        flat, normed = h.flatten(0, 1), self.norm1(h)
-        if len(rows) == 0:
-            width = self.attn.n_heads * self.attn.head_dim
-            F.linear(normed, self.attn.qkv.weight[width:])  # what a cache of keys and values still costs
-            return h
+    def _rows(self, h: Tensor, visible: Visibility, rows: Rows, gate: Tensor | None) -> Tensor:
+        flat = h.flatten(0, 1)
         kept = flat[rows.index]  # (N, D)
         factor = None if gate is None else gate.flatten()[rows.index, None]
-        attended = self.attn.forward_rows(normed, visible, rows)
+        attended = self.attn(self.norm1(h), visible, rows=rows)
         kept = kept + (attended if factor is None else factor * attended)
         fed = self.ffn(self.norm2(kept))
         kept = kept + (fed if factor is None else factor * fed)

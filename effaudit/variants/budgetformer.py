@@ -139,7 +139,7 @@ class BudgetFormer(Backbone):
             return block.attn(normed, visible, gate)
         if self.options.execution == "masked":
             return block.attn(normed, visible, gate * runs)
-        return block.attn.forward_heads(normed, visible, runs, gate)
+        return block.attn(normed, visible, gate, runs=runs)
 
     def loss(self, batch: Batch, progress: float) -> Tensor:
         """Task + budget + entropy loss, with the noise and temperature of `progress`."""

@@ -129,7 +129,7 @@ class EarlyExit(Backbone):
             elif self.options.execution == "masked":
                 h = torch.where(here.view_as(batch.mask)[..., None], block(h, visible), h)
             else:
-                h = block.forward_rows(h, visible, here.view_as(batch.mask), None)
+                h = block(h, visible, active=here.view_as(batch.mask))
             units = here.nonzero().squeeze(1) if self.options.is_skipping_tokens else everyone
             prior, states = before.flatten(0, 1)[units], h.flatten(0, 1)[units]  # (N, D)
             self._settle(ledger, units, layer, prior, states, None, given, may_leave=is_real[units])

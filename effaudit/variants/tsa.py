@@ -107,9 +107,7 @@ class TokenSelective(Backbone):
             return block(h, visible, gate + (hard - gate).detach())
         if self.options.execution == "masked":
             return block(h, visible, active.to(h.dtype) if scale is None else active * scale)
-        if self.options.mode == "ffn":
-            return block.forward_ffn_rows(h, visible, active, scale)
-        return block.forward_rows(h, visible, active, scale)
+        return block(h, visible, scale, active=active, is_attention_kept=self.options.mode == "ffn")
 
     def finish(self) -> None:
         """Ends the annealing: a binary gate ran hard at the end of training, its soft twin served gradients alone."""

@@ -175,3 +175,22 @@ def test_example_that_left_costs_nothing_more() -> None:
     one, both = calls(1, 3), calls(3, 3)
     for layer in (1, 2):
         assert 2 * one[f"blocks.{layer}"] == both[f"blocks.{layer}"] > 0
+
+
+@pytest.mark.parametrize(
+    ("variant", "options"),
+    [
+        ("tsa", {"mode": "ffn"}),
+        ("tsa", {"mode": "ffn+query"}),
+        ("early_exit", {"threshold": 0.5}),
+        ("budgetformer", {}),
+        ("static_heads", {}),
+    ],
+)
+def test_skipping_is_counted_on_the_modules_that_skip(variant: str, options: dict[str, Any]) -> None:
+    model, of = makers.build(makers.config(variant, options=options)), makers.batch(lengths=(5, 3, 5))
+    with torch.no_grad():
+        rows = count_flops(model, of).by_module
+    assert rows[""].own == 0
+    assert all(rows[f"blocks.{layer}"].own == 0 for layer in range(makers.LAYERS))
+    assert rows["blocks.0.attn"].own > 0
