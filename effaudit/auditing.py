@@ -5,9 +5,10 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from datetime import datetime, timezone
 from pathlib import Path
+from typing import Any
 
 import torch
 
@@ -206,7 +207,11 @@ def _record(
 
 def merge_rows(rows: Iterator[ExampleRow]) -> list[ExampleRow]:
     """Rows of several meters, joined by index, in order of index."""
-    merged: dict[int, dict[str, object]] = {}
+    merged: dict[int, dict[str, Any]] = {}
     for row in rows:
-        merged.setdefault(row.index, {}).update(row.model_dump(exclude_none=True))
-    return [ExampleRow.model_validate(merged[index]) for index in sorted(merged)]
+        merged.setdefault(row.index, {}).update(_known(row))
+    return [ExampleRow(**merged[index]) for index in sorted(merged)]
+
+
+def _known(row: ExampleRow) -> dict[str, Any]:
+    return {f.name: value for f in fields(row) if (value := getattr(row, f.name)) is not None}

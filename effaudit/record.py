@@ -7,10 +7,12 @@ import json
 import os
 import tempfile
 from collections.abc import Iterable, Sequence
+from dataclasses import fields
 from pathlib import Path
 from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, ValidationError, model_validator
+from pydantic.dataclasses import dataclass
 
 from effaudit.errors import EffauditError
 
@@ -77,8 +79,12 @@ class ModuleRow(_Frozen):
     calls: int
 
 
-class ExampleRow(_Frozen):
-    """One example of the workload; None where a column does not apply."""
+@dataclass(frozen=True, slots=True, kw_only=True, config=ConfigDict(extra="forbid", allow_inf_nan=False))
+class ExampleRow:
+    """One example of the workload; None where a column does not apply.
+
+    An audit holds one a meter, model and example, so the rows have slots.
+    """
 
     index: int
     label: int | None = None
@@ -250,7 +256,7 @@ def record_from(data: object, path: Path) -> AuditRecord:
 
 def save_examples(rows: Sequence[ExampleRow], path: Path) -> None:
     """Writes the per-example table as CSV, an empty cell for None."""
-    columns = list(ExampleRow.model_fields)
+    columns = [column.name for column in fields(ExampleRow)]
     lines = [",".join(columns)]
     for row in rows:
         values = (getattr(row, column) for column in columns)
@@ -264,6 +270,10 @@ def _cell(value: float | None) -> str:
     return f"{value:.9g}" if isinstance(value, float) else str(value)  # nine digits keep a float32
 
 
+def _row(cells: dict[str, Any]) -> ExampleRow:
+    return ExampleRow(**{name: cell for name, cell in cells.items() if cell != ""})
+
+
 def load_examples(path: Path) -> list[ExampleRow]:
     """Reads a per-example table.
 
@@ -271,9 +281,7 @@ def load_examples(path: Path) -> list[ExampleRow]:
     """
     try:
         with path.open(encoding="utf-8", newline="") as file:
-            return [
-                ExampleRow.model_validate({k: v for k, v in row.items() if v != ""}) for row in csv.DictReader(file)
-            ]
+            return [_row(cells) for cells in csv.DictReader(file, restkey="too many cells")]
     except OSError as error:
         raise EffauditError(f"cannot read examples `{path}`: {error.strerror}") from error
     except (UnicodeDecodeError, csv.Error) as error:

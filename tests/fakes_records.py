@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 from effaudit.record import (
@@ -212,4 +213,4 @@ def examples() -> dict[str, list[ExampleRow]]:
         )
         for i in range(40)
     ]
-    return {"tsa": rows, "dense": [row.model_copy(update={"alpha_hard": None}) for row in rows]}
+    return {"tsa": rows, "dense": [replace(row, alpha_hard=None) for row in rows]}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -82,7 +83,7 @@ def kept_tokens(batch: Batch, routing: Routing, n_layers: int) -> Tensor | None:
 
 def _rows(batch: Batch, routing: Routing, kept: Tensor | None) -> list[ExampleRow]:
     n_real = batch.mask.sum(dim=1).clamp_min(1)
-    columns: dict[str, list[float]] = {}
+    columns: dict[str, list[Any]] = {}
     if routing.budget is not None:
         columns["budget"] = routing.budget.mean(dim=1).tolist()
     if routing.heads is not None:
@@ -95,7 +96,7 @@ def _rows(batch: Batch, routing: Routing, kept: Tensor | None) -> list[ExampleRo
         per_example = exits if exits.dim() == 1 else (exits * batch.mask).sum(dim=1) / n_real
         columns["exit_layer"] = per_example.tolist()
     return [
-        ExampleRow.model_validate({"index": index, **{name: values[i] for name, values in columns.items()}})
+        ExampleRow(index=index, **{name: values[i] for name, values in columns.items()})
         for i, index in enumerate(batch.index.tolist())
     ]
 
