@@ -11,7 +11,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from effaudit import training
+from effaudit import checkpoints, training
 from effaudit.assembly import open_data
 from effaudit.errors import EffauditError
 from effaudit.profile_spec import AuditProfile, TrainingSpec
@@ -289,7 +289,7 @@ def test_checkpoint_keeps_the_random_state_of_the_device(tmp_path: Path, monkeyp
             self.state = state
 
     own = Own()
-    monkeypatch.setattr(training, "_accelerator", lambda model: own)
+    monkeypatch.setattr(checkpoints, "_accelerator", lambda model: own)
     _interrupt(makers.profile("dense"), tmp_path, monkeypatch)
     own.state = torch.tensor([8], dtype=torch.uint8)
     _train(makers.profile("dense"), tmp_path)
