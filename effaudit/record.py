@@ -79,6 +79,52 @@ class ModuleRow(_Frozen):
     calls: int
 
 
+class TokenClassRow(_Frozen):
+    """Routing of one class of tokens (space, digit, rare word, …), means over its real tokens in the gated blocks."""
+
+    name: str
+    n_tokens: int
+    loss: float | None = None
+    alpha_soft: float | None = None
+    alpha_hard: float | None = None
+    exit_layer: float | None = None
+    layers: tuple[float | None, ...] = ()  # share of the class kept in each layer, by the hard rule
+
+
+class Match(_Frozen):
+    """How a model's knob was set on the calibration split so that it meets another model's figure.
+
+    `setting` and `reached` are None where nothing in reach meets `goal`; `reason` then says so with the
+    `reachable` range.
+    """
+
+    model: str
+    measurement: str
+    knob: str
+    goal: float
+    setting: float | None
+    reached: float | None
+    reachable: tuple[float, float] | None = None
+    reason: str = ""
+
+
+class Control(_Frozen):
+    """The same weights under another routing: is what was learned better than chance at equal cost?
+
+    `value` is the mean of `measurement` over the draws, `difference` the control's minus the model's own
+    with its paired 95 % `interval`, `flops_ratio` executed FLOPs over the model's own.
+    """
+
+    kind: Literal["random", "constant", "untrained", "soft", "random_fixed"]
+    measurement: str
+    n_draws: int
+    value: float | None
+    difference: float | None
+    interval: tuple[float, float] | None
+    flops_ratio: float | None
+    note: str = ""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True, config=ConfigDict(extra="forbid", allow_inf_nan=False))
 class ExampleRow:
     """One example of the workload; None where a column does not apply.
@@ -105,6 +151,7 @@ class Findings(_Frozen):
     measurements: tuple[Measurement, ...]
     layers: tuple[LayerRow, ...] = ()
     modules: tuple[ModuleRow, ...] = ()
+    token_classes: tuple[TokenClassRow, ...] = ()
     examples: tuple[ExampleRow, ...] = ()
     cautions: tuple[Caution, ...] = ()
 
@@ -134,6 +181,7 @@ class ModelInfo(_Frozen):
     n_params: int
     weights_sha256: str | None
     training: dict[str, Any] | None = None  # the training record that lies beside the weights
+    match: Match | None = None
 
 
 class WorkloadInfo(_Frozen):
@@ -161,6 +209,8 @@ class AuditRecord(_Frozen):
     measurements: tuple[Measurement, ...]
     layers: tuple[LayerRow, ...] = ()
     modules: tuple[ModuleRow, ...] = ()
+    token_classes: tuple[TokenClassRow, ...] = ()
+    controls: tuple[Control, ...] = ()
     examples: str | None = None
     cautions: tuple[Caution, ...] = ()
 
