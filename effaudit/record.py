@@ -91,6 +91,20 @@ class TokenClassRow(_Frozen):
     layers: tuple[float | None, ...] = ()  # share of the class kept in each layer, by the hard rule
 
 
+class TextSample(_Frozen):
+    """A stretch of the workload's text, token by token, with the number of layers that each token went through."""
+
+    index: int  # of the example
+    pieces: tuple[str, ...]
+    layers_run: tuple[int, ...]  # by the hard rule, one a piece
+
+    @model_validator(mode="after")
+    def _one_a_piece(self) -> TextSample:
+        if len(self.pieces) != len(self.layers_run):
+            raise ValueError(f"{len(self.pieces)} pieces of text, layers of {len(self.layers_run)}")
+        return self
+
+
 class Match(_Frozen):
     """How a model's knob was set on the calibration split so that it meets another model's figure.
 
@@ -152,6 +166,7 @@ class Findings(_Frozen):
     layers: tuple[LayerRow, ...] = ()
     modules: tuple[ModuleRow, ...] = ()
     token_classes: tuple[TokenClassRow, ...] = ()
+    text_samples: tuple[TextSample, ...] = ()
     examples: tuple[ExampleRow, ...] = ()
     cautions: tuple[Caution, ...] = ()
 
@@ -210,6 +225,7 @@ class AuditRecord(_Frozen):
     layers: tuple[LayerRow, ...] = ()
     modules: tuple[ModuleRow, ...] = ()
     token_classes: tuple[TokenClassRow, ...] = ()
+    text_samples: tuple[TextSample, ...] = ()
     controls: tuple[Control, ...] = ()
     examples: str | None = None
     cautions: tuple[Caution, ...] = ()
