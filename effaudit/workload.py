@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
-from typing import Literal
+from typing import Literal, Protocol, runtime_checkable
 
 import torch
 from torch import Tensor, nn
@@ -64,6 +64,21 @@ class Output:
 
     logits: Tensor
     routing: Routing
+
+
+@dataclass(frozen=True)
+class AttentionFlops:
+    """FLOPs of all layers of attention over a batch: scores and mix, and these with the projections."""
+
+    core: int
+    layer: int
+
+
+@runtime_checkable
+class HasDenseAttention(Protocol):
+    """A model that has a closed formula of its attention with every head, layer and token on."""
+
+    def dense_attention(self, batch: Batch) -> AttentionFlops: ...
 
 
 @dataclass(frozen=True)

@@ -1,5 +1,15 @@
 """FLOPs as they are executed: start at `counter`; `formulas` has what an op costs, `free_ops` what costs nothing."""
 
+from effaudit.flop_counting.attention_share import AttentionCount, attention_of
 from effaudit.flop_counting.counter import CONVENTION, FlopCount, FlopCounter, ModuleCount, count_flops, counted_pass
 
-__all__ = ["CONVENTION", "FlopCount", "FlopCounter", "ModuleCount", "count_flops", "counted_pass"]
+__all__ = [
+    "CONVENTION",
+    "AttentionCount",
+    "FlopCount",
+    "FlopCounter",
+    "ModuleCount",
+    "attention_of",
+    "count_flops",
+    "counted_pass",
+]

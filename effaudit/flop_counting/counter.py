@@ -33,11 +33,12 @@ CONVENTION = "a multiply-add is 2 FLOPs; matrix and convolution products only; a
 
 @dataclass(frozen=True)
 class ModuleCount:
-    """FLOPs of one module path: `flops` with its children, `own` without them; times it was called."""
+    """FLOPs of one module path: `flops` with its children, `own` and `own_by_op` without them; times it was called."""
 
     flops: int
     own: int
     calls: int
+    own_by_op: Mapping[str, int]
 
 
 @dataclass(frozen=True)
@@ -162,17 +163,19 @@ class FlopCounter:
         )
 
     def _rows(self) -> dict[str, ModuleCount]:
-        own: dict[str, int] = defaultdict(int)
+        ops: dict[str, dict[str, int]] = defaultdict(lambda: defaultdict(int))
         calls: dict[str, int] = defaultdict(int)
         for tally in self._tallies:
-            _add(own, {path: sum(ops.values()) for path, ops in tally.own.items()})
+            for path, flops in tally.own.items():
+                _add(ops[path], flops)
             _add(calls, tally.calls)
-        paths = _in_tree_order([*self._paths.modules, *own, *calls])
-        totals = {path: own.get(path, 0) for path in paths}
+        paths = _in_tree_order([*self._paths.modules, *ops, *calls])
+        own = {path: sum(ops[path].values()) for path in paths}
+        totals = dict(own)
         for path in reversed(paths):
             if path:
                 totals[_parent(path)] += totals[path]
-        return {path: ModuleCount(totals[path], own.get(path, 0), calls.get(path, 0)) for path in paths}
+        return {path: ModuleCount(totals[path], own[path], calls.get(path, 0), dict(ops[path])) for path in paths}
 
 
 def count_flops(model: Callable[..., object], /, *inputs: object, **kwargs: object) -> FlopCount:

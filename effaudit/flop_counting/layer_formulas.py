@@ -6,6 +6,7 @@ As in `formulas`: the output comes first, then the op's arguments; attention is 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from math import prod
 from typing import Any
 
@@ -84,27 +85,39 @@ def _lengths(x: Tensor) -> list[int]:
     return [x.shape[1]] * x.shape[0]
 
 
-def _fused_attention(query: Tensor, key: Tensor, width: int) -> int:
+@dataclass(frozen=True)
+class Part:
+    """FLOPs of a fused op that stand for one of its submodules; attention's core apart from its projections."""
+
+    module: str  # "" where the op is all of the module that calls it
+    flops: int
+    is_core: bool = False
+
+
+def _fused_attention(module: str, query: Tensor, key: Tensor, width: int) -> tuple[Part, Part]:
     """Four width x width projections and dense attention, padding left out of nested inputs."""
-    pairs = zip(_lengths(query), _lengths(key), strict=True)
-    return sum(4 * width**2 * (n + m) + 4 * n * m * width for n, m in pairs)
+    pairs = list(zip(_lengths(query), _lengths(key), strict=True))
+    return (
+        Part(module, sum(4 * width**2 * (n + m) for n, m in pairs)),
+        Part(module, sum(4 * n * m * width for n, m in pairs), is_core=True),
+    )
 
 
-def native_mha(out: object, /, query: Tensor, key: Tensor, value: Tensor, width: int, *_: object, **__: object) -> int:
-    return _fused_attention(query, key, width)
+def native_mha_parts(query: Tensor, key: Tensor, value: Tensor, width: int, *_: object, **__: object) -> Sequence[Part]:
+    return _fused_attention("", query, key, width)
+
+
+def native_mha(out: object, /, *args: Any, **kwargs: Any) -> int:
+    return sum(part.flops for part in native_mha_parts(*args, **kwargs))
 
 
 def encoder_layer_parts(
     src: Tensor, width: int, n_heads: int, qkv_weight: Tensor, qkv_bias: Tensor, proj_weight: Tensor, *rest: Any
-) -> dict[str, int]:
-    """FLOPs of the fused encoder layer, by the submodules that it stands for."""
+) -> Sequence[Part]:
     feed_forward = 2 * sum(_lengths(src)) * rest[8].numel()
-    return {
-        "self_attn": _fused_attention(src, src, width),
-        "linear1": feed_forward,
-        "linear2": feed_forward,
-    }
+    attention = _fused_attention("self_attn", src, src, width)
+    return (*attention, Part("linear1", feed_forward), Part("linear2", feed_forward))
 
 
 def encoder_layer(out: object, /, *args: Any, **__: object) -> int:
-    return sum(encoder_layer_parts(*args).values())
+    return sum(part.flops for part in encoder_layer_parts(*args))

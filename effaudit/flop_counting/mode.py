@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import cache
 from typing import Any
@@ -23,7 +23,9 @@ from effaudit.flop_counting.formulas import (
     NESTED_FORMULAS,
 )
 from effaudit.flop_counting.free_ops import is_free
-from effaudit.flop_counting.layer_formulas import Formula, encoder_layer_parts
+from effaudit.flop_counting.layer_formulas import Formula, Part, encoder_layer_parts, native_mha_parts
+
+CORE = " (scores and mix)"  # ends the name of the part of a fused op that is no projection
 
 
 @dataclass
@@ -46,7 +48,7 @@ class _Plan:
     is_integer: bool = False
     formula: Formula | None = None
     nested_formula: Formula | None = None
-    parts: Callable[..., dict[str, int]] | None = None  # FLOPs by the submodules that a fused op stands for
+    parts: Callable[..., Sequence[Part]] | None = None  # of a fused op
 
 
 def _torch_formula(op: OpOverload) -> Formula | None:
@@ -72,10 +74,14 @@ def _planned(op: OpOverload) -> _Plan:
         is_free=is_free(op),
         is_composite=_is_composite(op),
         is_integer=key in INTEGER_NAMES,
-        parts=encoder_layer_parts if key == "aten::_transformer_encoder_layer_fwd" else None,
+        parts=_PARTS.get(key),
     )
 
 
+_PARTS: dict[str, Callable[..., Sequence[Part]]] = {
+    "aten::_native_multi_head_attention": native_mha_parts,
+    "aten::_transformer_encoder_layer_fwd": encoder_layer_parts,
+}
 _PLANS: dict[OpOverload, _Plan] = {}
 
 
@@ -84,6 +90,10 @@ def _is_unwrapping(kind: type) -> bool:
     """Tensor subclasses that turn an op into ops on what they hold, which then come by on their own."""
     is_plain = kind.__torch_dispatch__ is Tensor.__torch_dispatch__  # type: ignore[attr-defined]
     return not is_plain and not issubclass(kind, FakeTensor)
+
+
+def _child(path: str, name: str) -> str:
+    return f"{path}.{name}" if path else name
 
 
 def _has_nested(args: tuple[Any, ...]) -> bool:
@@ -164,18 +174,21 @@ class CountingMode(TorchDispatchMode):
         except Exception:  # a layout that the formula does not know must not stop the model: it is reported
             self._tally.uncounted[plan.name] += 1
             return
-        if plan.parts and self._running and isinstance(self._running[-1][0], nn.TransformerEncoderLayer):
-            self._count_parts(plan.name, plan.parts(*args))
+        if plan.parts is not None:
+            self._count_parts(plan.name, plan.parts(*args, **kwargs))
         elif flops:
             self._own[plan.name] += flops
         if plan.is_integer or (type(out) is Tensor and not (out.is_floating_point() or out.is_complex())):
             self._tally.integer[plan.name] += flops
 
-    def _count_parts(self, op: str, parts: dict[str, int]) -> None:
-        for part, flops in parts.items():
-            path = f"{self.path}.{part}" if self.path else part
-            self._tally.own[path][op] += flops
-            self._tally.calls[path] += 1
+    def _count_parts(self, op: str, parts: Sequence[Part]) -> None:
+        """Parts are the submodules' where their module runs, the caller's own where a function was called."""
+        has_modules = bool(self._running) and isinstance(self._running[-1][0], nn.TransformerEncoderLayer)
+        for module in dict.fromkeys(part.module for part in parts if part.module and has_modules):
+            self._tally.calls[_child(self.path, module)] += 1
+        for part in parts:
+            path = _child(self.path, part.module) if has_modules and part.module else self.path
+            self._tally.own[path][f"{op}{CORE}" if part.is_core else op] += part.flops
 
     def _run_higher_order(self, func: HigherOrderOperator, args: Any, kwargs: Any) -> Any:
         """Runs the plain implementation and counts in the functions that it calls: of a `cond`, the branch taken."""

@@ -1,4 +1,8 @@
-"""Parameters and FLOPs: what ran in one pass over the workload, what its routing could cost, what dense would."""
+"""Parameters and FLOPs: what ran in one pass over the workload, what its routing could cost, what dense would.
+
+The attention's share stands beside the whole in what ran and in dense: a saving is stated of its core (scores and
+mix), of its layers, or of the model.
+"""
 
 from __future__ import annotations
 
@@ -7,10 +11,10 @@ from dataclasses import dataclass, field
 
 from torch import nn
 
-from effaudit.flop_counting import FlopCount, counted_pass
+from effaudit.flop_counting import FlopCount, attention_of, counted_pass
 from effaudit.profile_spec import AuditSpec
 from effaudit.record import Better, Caution, ExampleRow, Findings, Measurement, ModuleRow, unavailable
-from effaudit.workload import Batch, Execution, Routing, Workload
+from effaudit.workload import Batch, Execution, HasDenseAttention, Routing, Workload
 
 
 @dataclass
@@ -19,6 +23,8 @@ class _Formula:
 
     routed: int = 0
     dense: int = 0
+    dense_attention_core: int = 0
+    dense_attention_layer: int = 0
     executed: int = 0
     examples: list[ExampleRow] = field(default_factory=list)
     reason: str | None = None
@@ -34,6 +40,10 @@ class _Formula:
         self.routed += sum(routed)
         self.dense += sum(dense)
         self.executed += sum(executed)
+        if isinstance(work.model, HasDenseAttention):
+            attention = work.model.dense_attention(batch)
+            self.dense_attention_core += attention.core
+            self.dense_attention_layer += attention.layer
         indexed = zip(batch.index.tolist(), routed, strict=True)
         self.examples += (ExampleRow(index=index, flops_routed=flops) for index, flops in indexed)
 
@@ -53,7 +63,13 @@ def _measure_one(work: Workload) -> Findings:
                 formula.add(work, batch, output.routing)
     count = counter.count()
     return Findings(
-        measurements=(_params(work.model), *_executed(count), *_by_formula(formula)),
+        measurements=(
+            _params(work.model),
+            *_executed(count),
+            *_by_formula(formula),
+            *_attention(count),
+            *_dense_attention(formula, work),
+        ),
         modules=tuple(ModuleRow(path=path, flops=row.flops, calls=row.calls) for path, row in count.by_module.items()),
         examples=tuple(formula.examples),
         cautions=_cautions(count, formula, work.execution),
@@ -89,6 +105,33 @@ def _by_formula(formula: _Formula) -> tuple[Measurement, ...]:
     return (
         _counted("flops.routed", "FLOP", "lower", routed, formula.routed),
         _counted("flops.dense", "FLOP", "neither", dense, formula.dense),
+    )
+
+
+def _attention(count: FlopCount) -> tuple[Measurement, ...]:
+    attention = attention_of(count.by_module)
+    core, layer = "flops.attention_core", "flops.attention_layer"
+    if attention.core is None or attention.layer is None:
+        return (
+            unavailable(core, "FLOP", "lower", attention.reason),
+            unavailable(layer, "FLOP", "lower", attention.reason),
+        )
+    ran = "the part of flops.executed in modules named as attention"
+    return (
+        _counted(core, "FLOP", "lower", f"{ran}: scores and mix", attention.core),
+        _counted(layer, "FLOP", "lower", f"{ran}: projections, scores and mix", attention.layer),
+    )
+
+
+def _dense_attention(formula: _Formula, work: Workload) -> tuple[Measurement, ...]:
+    core, layer = "flops.dense_attention_core", "flops.dense_attention_layer"
+    if formula.reason is not None or not isinstance(work.model, HasDenseAttention):
+        reason = formula.reason or f"`{work.name}` has no closed formula of its attention"
+        return unavailable(core, "FLOP", "neither", reason), unavailable(layer, "FLOP", "neither", reason)
+    part = "the part of flops.dense in attention"
+    return (
+        _counted(core, "FLOP", "neither", f"{part}: scores and mix", formula.dense_attention_core),
+        _counted(layer, "FLOP", "neither", f"{part}: projections, scores and mix", formula.dense_attention_layer),
     )
 
 

@@ -67,7 +67,7 @@ def _totals(measurements: Sequence[Measurement]) -> list[str]:
     for m in measurements:
         if m.value is not None:
             shown = units.quantity(m.value, m.unit)
-            lines.append(f"  {left(m.name, 24)} {right(shown, 14)} {MARKS[m.source]}")
+            lines.append(f"  {left(m.name, 27)} {right(shown, 14)} {MARKS[m.source]}")
     return lines if len(lines) > 1 else []
 
 

@@ -16,7 +16,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from effaudit.profile_spec import ModelConfig, Spec
-from effaudit.workload import IGNORED_LABEL, Batch, Output, Routing
+from effaudit.workload import IGNORED_LABEL, AttentionFlops, Batch, Output, Routing
 
 
 class VariantOptions(Spec):
@@ -271,6 +271,12 @@ class Backbone(nn.Module):
             return F.linear(self.norm(h), self.embed.weight)
         return self.classifier(masked_mean(self.norm(h), mask))
 
+    def dense_attention(self, batch: Batch) -> AttentionFlops:
+        """The closed formula of the attention with every head, layer and token on."""
+        costs = Costs(self.config, batch.tokens.shape[1])
+        n_layers = batch.n_examples * self.config.n_layers
+        return AttentionFlops(core=n_layers * costs.core, layer=n_layers * costs.attention)
+
     def forward(self, batch: Batch, routing: Routing | None = None) -> Output:
         raise NotImplementedError
 
@@ -303,7 +309,12 @@ class Costs:
     @property
     def query(self) -> int:
         """Per token: Q projection, score row, value mix, output projection (all heads)."""
-        return 4 * self.config.d_model**2 + 4 * self.n_tokens * self.config.d_model
+        return 4 * self.config.d_model**2 + self.core // self.n_tokens
+
+    @property
+    def core(self) -> int:
+        """Per example: the scores and the mix of one layer."""
+        return 4 * self.n_tokens**2 * self.config.d_model
 
     @property
     def key_value(self) -> int:

@@ -9,10 +9,12 @@ import pytest
 import torch
 from torch import Tensor, nn
 
+from effaudit import plugins
 from effaudit.meters import flops
 from effaudit.profile_spec import AuditSpec
 from effaudit.record import Findings
 from effaudit.workload import Batch, Execution, Output, Routing, Workload
+from tests import makers
 
 T, D, C = 4, 8, 2
 LAYER, HEAD = 2 * T * D * D, 2 * D * C  # FLOPs of one example
@@ -80,15 +82,42 @@ def test_counts_of_one_pass() -> None:
     found = _measure(_work())
     values = {m.name: m.value for m in found.measurements}
     executed = (5 + 2) * LAYER + 5 * HEAD
-    assert values == {
+    assert {name: value for name, value in values.items() if "attention" not in name} == {
         "params": 2 * D + 2 * (D * D + D) + C,
         "flops.executed": executed,
         "macs.executed": executed // 2,
         "flops.routed": executed,
         "flops.dense": 5 * (2 * LAYER + HEAD),
     }
-    assert {m.source for m in found.measurements} == {"counted"}
+    assert {m.source for m in found.measurements if "attention" not in m.name} == {"counted"}
     assert not found.cautions
+
+
+@pytest.mark.parametrize(("variant", "share_kept"), [("dense", 1), ("static_heads", 2)])
+def test_attention_is_stated_in_what_ran_and_in_dense(variant: str, share_kept: int) -> None:
+    config = makers.config(variant, options={"head_fraction": 0.5} if variant == "static_heads" else {})
+    formula = plugins.load("variants", variant).flops
+    work = replace(
+        _work(makers.build(config)),
+        batches=lambda: iter([makers.batch(lengths=(T,)), makers.batch(lengths=(T, T))]),
+        flops=lambda batch, routing, execution: formula(config, batch, routing, execution),
+    )
+    values = {m.name: m.value for m in _measure(work).measurements}
+    core = 3 * makers.LAYERS * 4 * T * T * makers.D_MODEL
+    layer = core + 3 * makers.LAYERS * 8 * T * makers.D_MODEL**2
+    assert (values["flops.dense_attention_core"], values["flops.dense_attention_layer"]) == (core, layer)
+    assert (values["flops.attention_core"], values["flops.attention_layer"]) == (core / share_kept, layer / share_kept)
+
+
+def test_without_attention_its_part_is_unavailable() -> None:
+    reasons = {m.name: m.method for m in _measure(_work()).measurements if m.value is None}
+    unnamed, unknown = "no module is named as attention (attn, attention, mha)", "no closed formula of its attention"
+    assert reasons == {
+        "flops.attention_core": unnamed,
+        "flops.attention_layer": unnamed,
+        "flops.dense_attention_core": f"`exiting` has {unknown}",
+        "flops.dense_attention_layer": f"`exiting` has {unknown}",
+    }
 
 
 def test_tree_and_examples() -> None:

@@ -70,7 +70,7 @@ def test_every_character_exists_on_a_cp1252_console() -> None:
 
 def test_a_profile_shows_totals_layers_modules_and_methods() -> None:
     text = console.render_profile(dense())
-    assert "  flops.executed               50.0 GFLOP c" in text
+    assert "  flops.executed                  50.0 GFLOP c" in text
     assert "  blocks                         48.0 GFLOP   96.0 % ###################." in text
     assert "      attn                       4.00 GFLOP    8.0 % ##.................." in text
     assert "query" not in text  # deeper than shown

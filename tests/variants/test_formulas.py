@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from effaudit import plugins
-from effaudit.flop_counting import count_flops
+from effaudit.flop_counting import attention_of, count_flops
 from effaudit.workload import Batch, Execution, Routing, Task
 from tests import makers
 
@@ -194,3 +194,38 @@ def test_skipping_is_counted_on_the_modules_that_skip(variant: str, options: dic
     assert rows[""].own == 0
     assert all(rows[f"blocks.{layer}"].own == 0 for layer in range(makers.LAYERS))
     assert rows["blocks.0.attn"].own > 0
+
+
+def _attention_that_ran(model: Any, of: Batch, routing: Routing) -> tuple[int, int]:
+    """Core and layer by hand: halted and exited tokens leave out their queries, heads left out everything."""
+    config, (n_examples, n_tokens) = model.config, of.tokens.shape
+    projection, core = 4 * config.d_model**2, 4 * n_tokens * config.d_model  # of one token in one layer
+    n_keys = n_queries = n_examples * n_tokens * config.n_layers
+    if _execution(model) == "skip" and routing.heads is not None:
+        n_run = int(routing.heads.sum())
+        return n_run * n_tokens * core // config.n_heads, n_run * n_tokens * (core + 2 * projection) // config.n_heads
+    if _execution(model) == "skip" and routing.path[-1] == "ffn+query":
+        n_queries = int(routing.tokens.sum())
+    if _execution(model) == "skip" and routing.exits is not None and routing.path[-1] != "oracle":
+        n_queries = int(routing.exits.sum()) * (n_tokens if routing.exits.dim() == 1 else 1)
+        n_keys = n_queries if routing.exits.dim() == 1 else n_keys
+    return n_queries * core, n_queries * (core + projection) + n_keys * projection
+
+
+@pytest.mark.parametrize("case", CASES, ids=names)
+def test_attention_is_told_from_the_rest(case: Case) -> None:
+    model, of = _model(case), makers.batch(case[1], (5, 2, 4))
+    routing = makers.run(model, of).routing
+    found = attention_of(count_flops(makers.run, model, of).by_module)
+    assert (found.core, found.layer) == _attention_that_ran(model, of, routing)
+
+
+@pytest.mark.parametrize("variant", plugins.names("variants"))
+@pytest.mark.parametrize("task", ["classification", "causal_lm"])
+def test_dense_attention_is_the_dense_models(variant: str, task: Task) -> None:
+    if task not in plugins.load("variants", variant).TASKS:
+        return
+    model, of = _model((variant, task, {})), makers.batch(task, (5, 2, 4))
+    counted = attention_of(count_flops(_model(("dense", task, {})), of).by_module)
+    formula = model.dense_attention(of)
+    assert (formula.core, formula.layer) == (counted.core, counted.layer)
