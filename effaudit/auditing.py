@@ -5,10 +5,9 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field
 from datetime import datetime, timezone
 from pathlib import Path
-from typing import Any
 
 import torch
 
@@ -17,17 +16,16 @@ from effaudit import device as devices
 from effaudit.assembly import Assembled, load_all
 from effaudit.datasets._dataset import Dataset
 from effaudit.errors import EffauditError
+from effaudit.example_table import ExampleTable, write_table
 from effaudit.profile_spec import METERS, AuditProfile, validated
 from effaudit.progress import tracking
 from effaudit.record import (
     AuditRecord,
     Caution,
     Environment,
-    ExampleRow,
     Findings,
     ModelInfo,
     WorkloadInfo,
-    save_examples,
     save_record,
 )
 from effaudit.runs import new_run_folder, refuse_overwriting
@@ -56,6 +54,8 @@ class Stream:
             moved = batch.to(self.device)
             if n_tokens <= CACHED_TOKENS:
                 kept.append(moved)
+            else:
+                kept.clear()
             yield moved
         if n_tokens <= CACHED_TOKENS:
             self._kept, self._is_whole = kept, True
@@ -80,7 +80,7 @@ def run_audit(
         stream = Stream(
             lambda: dataset.batches(profile.data.split, profile.data.batch_size, profile.data.limit), device
         )
-        works = [_workload(model, dataset, stream, device, settings.dtype) for model in models]
+        works = [_workload(model, dataset, stream, device, settings.dtype, folder) for model in models]
         about = _describe(profile, dataset, stream)
         environment = devices.environment(device, settings.dtype, settings.threads)
         meters = list(dict.fromkeys(name for name in (*METERS, *settings.meters) if name in settings.meters))
@@ -122,7 +122,9 @@ def prepare_folder(folder: Path) -> Path:
     return folder
 
 
-def _workload(model: Assembled, dataset: Dataset, stream: Stream, device: torch.device, dtype: str) -> Workload:
+def _workload(
+    model: Assembled, dataset: Dataset, stream: Stream, device: torch.device, dtype: str, folder: Path
+) -> Workload:
     options = validated(model.variant.Options, model.config.options, f"options of `{model.spec.name}`")
 
     def flops(batch: Batch, routing: Routing, execution: Execution) -> torch.Tensor:
@@ -140,6 +142,7 @@ def _workload(model: Assembled, dataset: Dataset, stream: Stream, device: torch.
         is_characters=dataset.is_characters,
         batches=stream,
         flops=flops,
+        scratch=folder,
     )
 
 
@@ -176,8 +179,8 @@ def _record(
 ) -> AuditRecord:
     """Merges what the meters found about one model and saves it."""
     stem = re.sub(r"[^A-Za-z0-9_.+-]", "_", model.spec.name)
-    rows = merge_rows(row for finding in findings for row in finding.examples)
-    examples = f"{stem}.examples.csv" if rows else None
+    examples = folder / f"{stem}.examples.csv"
+    has_examples = write_table((f.examples for f in findings if f.examples is not None), examples)
     training = model.weights.training if model.weights else None
     record = AuditRecord(
         created_utc=f"{datetime.now(timezone.utc):%Y-%m-%dT%H:%M:%SZ}",
@@ -196,22 +199,8 @@ def _record(
         measurements=tuple(m for finding in findings for m in finding.measurements),
         layers=next((finding.layers for finding in findings if finding.layers), ()),
         modules=next((finding.modules for finding in findings if finding.modules), ()),
-        examples=examples,
+        examples=examples.name if has_examples else None,
         cautions=tuple(dict.fromkeys((*cautions, *model.cautions, *(c for f in findings for c in f.cautions)))),
     )
-    if examples is not None:
-        save_examples(rows, folder / examples)
     save_record(record, folder / f"{stem}.json")
-    return record
-
-
-def merge_rows(rows: Iterator[ExampleRow]) -> list[ExampleRow]:
-    """Rows of several meters, joined by index, in order of index."""
-    merged: dict[int, dict[str, Any]] = {}
-    for row in rows:
-        merged.setdefault(row.index, {}).update(_known(row))
-    return [ExampleRow(**merged[index]) for index in sorted(merged)]
-
-
-def _known(row: ExampleRow) -> dict[str, Any]:
-    return {f.name: value for f in fields(row) if (value := getattr(row, f.name)) is not None}
+    return record.with_table(ExampleTable(examples)) if has_examples else record

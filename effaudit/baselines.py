@@ -8,7 +8,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from effaudit.errors import EffauditError
-from effaudit.record import AuditRecord, record_from, to_json, write_atomically
+from effaudit.files import write_atomically
+from effaudit.record import AuditRecord, record_from, to_json
 
 FOLDER = Path("profiles/baselines")
 

@@ -10,9 +10,10 @@ from pathlib import Path
 from effaudit import runs
 from effaudit.cli_options import AuditOptions
 from effaudit.errors import EffauditError
+from effaudit.files import write_atomically
 from effaudit.overrides import Overrides, apply
 from effaudit.profile_spec import AuditProfile, load_profile
-from effaudit.record import AuditRecord, to_json, write_atomically
+from effaudit.record import AuditRecord, to_json
 from effaudit.runs import Saved
 from effaudit.streams import closed_pipe_ignored, note, say_json
 

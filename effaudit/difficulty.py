@@ -4,13 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import pairwise
+
+import numpy as np
+from numpy.typing import NDArray
 
 from effaudit import units
-from effaudit.record import ExampleRow
+from effaudit.example_table import ExampleTable, Floats
 
 MAX_LEVELS = 10  # with more distinct difficulties than this, quartiles are shown instead of levels
 _N_BINS = 4
+
+Chosen = NDArray[np.int64]  # rows of the table
 
 
 @dataclass(frozen=True)
@@ -27,45 +31,43 @@ class DifficultyRow:
     flops_routed: float | None  # per example
 
 
-def by_difficulty(rows: Sequence[ExampleRow]) -> tuple[DifficultyRow, ...]:
+def by_difficulty(table: ExampleTable | None) -> tuple[DifficultyRow, ...]:
     """From the easiest to the hardest; examples without a difficulty are left out."""
-    groups = _levels(sorted((row for row in rows if row.difficulty is not None), key=_difficulty))
-    return tuple(_summary(level, group) for level, group in groups)
+    if table is None:
+        return ()
+    return tuple(_summary(level, table, chosen) for level, chosen in _levels(table["difficulty"]))
 
 
-def _levels(rows: Sequence[ExampleRow]) -> list[tuple[str, list[ExampleRow]]]:
-    levels: dict[float, list[ExampleRow]] = {}
-    for row in rows:
-        levels.setdefault(_difficulty(row), []).append(row)
+def _levels(difficulty: Floats) -> list[tuple[str, Chosen]]:
+    known = np.flatnonzero(~np.isnan(difficulty))
+    known = known[np.argsort(difficulty[known], kind="stable")]
+    levels, starts = np.unique(difficulty[known], return_index=True)
     if len(levels) <= MAX_LEVELS:
-        return [(_shown(level), group) for level, group in levels.items()]
-    bounds = [round(i * len(rows) / _N_BINS) for i in range(_N_BINS + 1)]
-    bins = [list(rows[a:b]) for a, b in pairwise(bounds)]
-    return [(f"{_shown(_difficulty(b[0]))} to {_shown(_difficulty(b[-1]))}", b) for b in bins if b]
+        parts = np.split(known, starts[1:]) if len(levels) else []
+        return [(_shown(level), part) for level, part in zip(levels.tolist(), parts, strict=True)]
+    bounds = [round(i * len(known) / _N_BINS) for i in range(1, _N_BINS)]
+    bins = [part for part in np.split(known, bounds) if len(part)]
+    return [(f"{_shown(difficulty[b[0]])} to {_shown(difficulty[b[-1]])}", b) for b in bins]
 
 
-def _summary(level: str, rows: Sequence[ExampleRow]) -> DifficultyRow:
+def _summary(level: str, table: ExampleTable, chosen: Chosen) -> DifficultyRow:
     return DifficultyRow(
         level=level,
-        n_examples=len(rows),
-        accuracy=_mean([row.correct for row in rows]),
-        loss=_mean([row.loss for row in rows]),
-        head_fraction=_mean([row.heads for row in rows]),
-        alpha_hard=_mean([row.alpha_hard for row in rows]),
-        exit_layer=_mean([row.exit_layer for row in rows]),
-        flops_routed=_mean([row.flops_routed for row in rows]),
+        n_examples=len(chosen),
+        accuracy=_mean(table["correct"], chosen),
+        loss=_mean(table["loss"], chosen),
+        head_fraction=_mean(table["heads"], chosen),
+        alpha_hard=_mean(table["alpha_hard"], chosen),
+        exit_layer=_mean(table["exit_layer"], chosen),
+        flops_routed=_mean(table["flops_routed"], chosen),
     )
 
 
-def _mean(values: Sequence[float | None]) -> float | None:
-    known = [value for value in values if value is not None]
-    return sum(known) / len(known) if known else None
-
-
-def _difficulty(row: ExampleRow) -> float:
-    assert row.difficulty is not None
-    return row.difficulty
+def _mean(column: Floats, chosen: Chosen | Sequence[int]) -> float | None:
+    known = column[chosen]
+    known = known[~np.isnan(known)]
+    return float(known.mean()) if len(known) else None
 
 
 def _shown(level: float) -> str:
-    return str(int(level)) if level == int(level) and abs(level) < 1e6 else units.number(level)
+    return str(int(level)) if level == int(level) and abs(level) < 1e6 else units.number(float(level))

@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-import csv
 import json
-import os
-import tempfile
-from collections.abc import Iterable, Sequence
-from dataclasses import fields
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any, Literal
 
-from pydantic import BaseModel, ConfigDict, ValidationError, model_validator
-from pydantic.dataclasses import dataclass
+from pydantic import BaseModel, ConfigDict, PrivateAttr, ValidationError, model_validator
 
 from effaudit.errors import EffauditError
+from effaudit.example_table import ExampleTable, Spill
+from effaudit.files import write_atomically
 
 SCHEMA_VERSION = 1
 
@@ -139,35 +136,17 @@ class Control(_Frozen):
     note: str = ""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, config=ConfigDict(extra="forbid", allow_inf_nan=False))
-class ExampleRow:
-    """One example of the workload; None where a column does not apply.
-
-    An audit holds one a meter, model and example, so the rows have slots.
-    """
-
-    index: int
-    label: int | None = None
-    correct: float | None = None  # share of asked tokens for language modelling
-    loss: float | None = None
-    n_tokens: int | None = None
-    difficulty: float | None = None
-    flops_routed: int | None = None
-    budget: float | None = None
-    heads: float | None = None
-    alpha_hard: float | None = None
-    exit_layer: float | None = None
-
-
 class Findings(_Frozen):
-    """What one meter found for one workload; example rows of several meters are merged by index."""
+    """What one meter found for one workload; the example rows of several meters are joined by index."""
+
+    model_config = ConfigDict(arbitrary_types_allowed=True)
 
     measurements: tuple[Measurement, ...]
     layers: tuple[LayerRow, ...] = ()
     modules: tuple[ModuleRow, ...] = ()
     token_classes: tuple[TokenClassRow, ...] = ()
     text_samples: tuple[TextSample, ...] = ()
-    examples: tuple[ExampleRow, ...] = ()
+    examples: Spill | None = None
     cautions: tuple[Caution, ...] = ()
 
 
@@ -229,6 +208,21 @@ class AuditRecord(_Frozen):
     controls: tuple[Control, ...] = ()
     examples: str | None = None
     cautions: tuple[Caution, ...] = ()
+    _table: ExampleTable | None = PrivateAttr(default=None)
+
+    @property
+    def table(self) -> ExampleTable | None:
+        """The per-example table; None where there is none, it was left behind, or it is another audit's."""
+        table = self._table
+        if table is None or (table.path is not None and not table.path.is_file()):
+            return None
+        return table if len(table) == self.workload.n_examples else None
+
+    def with_table(self, table: ExampleTable | None) -> AuditRecord:
+        """The same record, which knows where its per-example table lies."""
+        record = self.model_copy()
+        record._table = table
+        return record
 
     def __getitem__(self, name: str) -> Measurement:
         for measurement in self.measurements:
@@ -244,28 +238,6 @@ class AuditRecord(_Frozen):
         """The value of a measurement, or None where it is absent or unavailable."""
         measurement = self.get(name)
         return measurement.value if measurement else None
-
-
-def write_atomically(path: Path, text: str) -> None:
-    """Writes `text` beside `path` and renames it, so that a full disk leaves no half file.
-
-    Raises EffauditError when the file cannot be written.
-    """
-    temporary = None
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        descriptor, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
-        with os.fdopen(descriptor, "w", encoding="utf-8", newline="") as file:
-            file.write(text)
-            file.flush()
-            os.fsync(file.fileno())
-        os.chmod(temporary, 0o644)
-        os.replace(temporary, path)
-    except OSError as error:
-        if temporary is not None:
-            Path(temporary).unlink(missing_ok=True)
-        reason = error.strerror or str(error)
-        raise EffauditError(f"cannot write `{path}`: {reason}", "free some space or choose another --out") from error
 
 
 def to_json(records: Iterable[AuditRecord]) -> str:
@@ -313,44 +285,11 @@ def record_from(data: object, path: Path) -> AuditRecord:
             f"`{path}` has record schema {version}, this effaudit reads up to {SCHEMA_VERSION}", "upgrade effaudit"
         )
     try:
-        return AuditRecord.model_validate(data)
+        record = AuditRecord.model_validate(data)
     except ValidationError as error:
         first = error.errors()[0]
         where = ".".join(str(part) for part in first["loc"])
         raise EffauditError(f"`{path}` is not a valid record: {where}: {first['msg']}") from error
-
-
-def save_examples(rows: Sequence[ExampleRow], path: Path) -> None:
-    """Writes the per-example table as CSV, an empty cell for None."""
-    columns = [column.name for column in fields(ExampleRow)]
-    lines = [",".join(columns)]
-    for row in rows:
-        values = (getattr(row, column) for column in columns)
-        lines.append(",".join(_cell(value) for value in values))
-    write_atomically(path, "\n".join(lines) + "\n")
-
-
-def _cell(value: float | None) -> str:
-    if value is None:
-        return ""
-    return f"{value:.9g}" if isinstance(value, float) else str(value)  # nine digits keep a float32
-
-
-def _row(cells: dict[str, Any]) -> ExampleRow:
-    return ExampleRow(**{name: cell for name, cell in cells.items() if cell != ""})
-
-
-def load_examples(path: Path) -> list[ExampleRow]:
-    """Reads a per-example table.
-
-    Raises EffauditError when the file is missing or not such a table.
-    """
-    try:
-        with path.open(encoding="utf-8", newline="") as file:
-            return [_row(cells) for cells in csv.DictReader(file, restkey="too many cells")]
-    except OSError as error:
-        raise EffauditError(f"cannot read examples `{path}`: {error.strerror}") from error
-    except (UnicodeDecodeError, csv.Error) as error:
-        raise EffauditError(f"`{path}` is not a per-example table: {error}") from error
-    except ValidationError as error:
-        raise EffauditError(f"`{path}` is not a per-example table: {error.errors()[0]['msg']}") from error
+    if record.examples is None:
+        return record
+    return record.with_table(ExampleTable(path.with_name(Path(record.examples).name)))

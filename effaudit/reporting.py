@@ -6,7 +6,9 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Literal
 
-from effaudit.record import AuditRecord, ExampleRow, write_atomically
+from effaudit.example_table import ExampleTable
+from effaudit.files import write_atomically
+from effaudit.record import AuditRecord
 
 ReportKind = Literal["html", "markdown", "csv", "figures"]
 
@@ -15,7 +17,7 @@ FIGURES = "figures"  # the folder's name
 
 def write_report(
     records: Sequence[AuditRecord],
-    examples: Mapping[str, Sequence[ExampleRow]],
+    examples: Mapping[str, ExampleTable],
     folder: Path,
     kinds: Sequence[ReportKind],
 ) -> list[Path]:

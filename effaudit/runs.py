@@ -12,8 +12,9 @@ from pathlib import Path
 
 from effaudit.baselines import load_baseline
 from effaudit.errors import EffauditError
+from effaudit.example_table import ExampleTable
 from effaudit.profile_spec import builtin_profiles
-from effaudit.record import AuditRecord, ExampleRow, load_examples
+from effaudit.record import AuditRecord
 
 RUNS = Path("reports/runs")  # below the current folder
 
@@ -129,12 +130,7 @@ def told_apart(found: Sequence[Saved]) -> list[Saved]:
     return [named(saved) for saved in found]
 
 
-def examples_of(found: Sequence[Saved]) -> dict[str, list[ExampleRow]]:
+def examples_of(found: Sequence[Saved]) -> dict[str, ExampleTable]:
     """By model name, the per-example tables that lie beside the records; one that was left behind is left out."""
-    tables = {}
-    for saved in found:
-        if saved.record.examples is not None:
-            path = saved.folder / Path(saved.record.examples).name
-            if path.is_file():
-                tables[saved.record.model.name] = load_examples(path)
-    return tables
+    tables = ((saved.record.model.name, saved.record.table) for saved in found)
+    return {name: table for name, table in tables if table is not None}

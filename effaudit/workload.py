@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Literal, Protocol, runtime_checkable
 
 import torch
@@ -101,6 +102,7 @@ class Workload:
     is_characters: bool  # tokens are characters, so that bits per character mean something
     batches: Callable[[], Iterator[Batch]]
     flops: Callable[[Batch, Routing, Execution], Tensor]
+    scratch: Path | None = None  # where meters spill what does not fit in memory; None is the system's own folder
 
     def run(self, batch: Batch, routing: Routing | None = None) -> Output:
         """One forward pass under inference_mode; a routing given replaces the model's own decisions."""

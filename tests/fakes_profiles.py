@@ -8,7 +8,8 @@ from typing import Any
 
 import yaml
 
-from effaudit.record import AuditRecord, save_examples, save_record
+from effaudit.example_table import ExampleTable, Spill, write_table
+from effaudit.record import AuditRecord, save_record
 from tests.fakes_records import everyone, examples
 
 QUICK = "quality,flops"  # meters that own no clock
@@ -37,13 +38,19 @@ def write_profile(folder: Path, name: str = "tiny", **changes: Any) -> Path:
     return path
 
 
+def save_table(table: ExampleTable, path: Path) -> None:
+    spill = Spill()
+    spill.add(table["index"], {name: table[name] for name in table.names if name != "index"})
+    assert write_table([spill], path)
+
+
 def save_run(folder: Path, records: Sequence[AuditRecord] | None = None) -> list[AuditRecord]:
     """Hand-made records as a run leaves them, with a per-example table beside those that have one."""
     saved = []
     for record in everyone() if records is None else records:
-        rows = examples().get(record.model.name)
-        if rows:
-            save_examples(rows, folder / f"{record.model.name}.examples.csv")
+        table = examples().get(record.model.name)
+        if table is not None:
+            save_table(table, folder / f"{record.model.name}.examples.csv")
             record = record.model_copy(update={"examples": f"{record.model.name}.examples.csv"})
         save_record(record, folder / f"{record.model.name}.json")
         saved.append(record)

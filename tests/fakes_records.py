@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
+from math import nan
 from typing import Any
 
+from effaudit.example_table import ExampleTable
 from effaudit.record import (
     AuditRecord,
     Better,
     Caution,
     Environment,
-    ExampleRow,
     LayerRow,
     Measurement,
     ModelInfo,
@@ -198,19 +198,27 @@ def everyone() -> list[AuditRecord]:
     return [dense(), tsa(cautions=[noisy]), budgetformer(), early_exit()]
 
 
-def examples() -> dict[str, list[ExampleRow]]:
+def table(**columns: Sequence[float | None]) -> ExampleTable:
+    """A per-example table in memory, indexed from 0."""
+    n = len(next(iter(columns.values())))
+    return ExampleTable(None, {"index": range(n), **{name: _with_nan(values) for name, values in columns.items()}})
+
+
+def _with_nan(values: Sequence[float | None]) -> list[float]:
+    return [nan if value is None else value for value in values]
+
+
+def examples() -> dict[str, ExampleTable]:
     """Four levels of difficulty; tsa spends more on the harder ones."""
-    rows = [
-        ExampleRow(
-            index=i,
-            label=i % 2,
-            correct=float(i % 4 < 3),
-            loss=0.1 * (i % 4),
-            n_tokens=24,
-            difficulty=float(i % 4 + 1),
-            flops_routed=1_000_000 * (i % 4 + 1),
-            alpha_hard=0.2 * (i % 4 + 1),
-        )
-        for i in range(40)
-    ]
-    return {"tsa": rows, "dense": [replace(row, alpha_hard=None) for row in rows]}
+    n = WORKLOAD.n_examples
+    levels = [i % 4 for i in range(n)]
+    shared = {
+        "label": [i % 2 for i in levels],
+        "correct": [float(i < 3) for i in levels],
+        "loss": [0.1 * i for i in levels],
+        "n_asked": [1] * n,
+        "n_tokens": [24] * n,
+        "difficulty": [i + 1 for i in levels],
+        "flops_routed": [1_000_000 * (i + 1) for i in levels],
+    }
+    return {"tsa": table(**shared, alpha_hard=[0.2 * (i + 1) for i in levels]), "dense": table(**shared)}

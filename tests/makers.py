@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from math import isnan
 from typing import Any
 
 import torch
@@ -9,6 +10,7 @@ from torch import Tensor
 
 from effaudit import plugins
 from effaudit.profile_spec import AuditProfile, ModelConfig, validated
+from effaudit.record import Findings
 from effaudit.variants._blocks import Backbone
 from effaudit.workload import IGNORED_LABEL, Batch, Output, Routing, Task
 
@@ -112,6 +114,17 @@ def n_differing_decisions(one: Routing, other: Routing, mask: Tensor) -> int:
             differs = differs[mask]
         n += int(differs.sum())
     return n
+
+
+def columns(found: Findings) -> dict[str, list[float | None]]:
+    """The example rows that a meter found, by column, None for what is missing."""
+    assert found.examples is not None
+    rows = [row for stretch in found.examples.stretches() for row in stretch.tolist()]
+    values = zip(*rows, strict=True)
+    return {
+        name: [None if isnan(value) else value for value in column]
+        for name, column in zip(found.examples.columns, values, strict=True)
+    }
 
 
 def profile(*models: Any, **changes: Any) -> AuditProfile:

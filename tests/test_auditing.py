@@ -11,10 +11,10 @@ import pytest
 import torch
 
 from effaudit import auditing
-from effaudit.auditing import Stream, merge_rows, prepare_folder, run_audit
+from effaudit.auditing import Stream, prepare_folder, run_audit
 from effaudit.errors import EffauditError
 from effaudit.meters import flops, quality
-from effaudit.record import AuditRecord, ExampleRow, load_examples, load_record
+from effaudit.record import AuditRecord, load_record
 from effaudit.training import train
 from effaudit.workload import Batch
 from tests import makers
@@ -90,14 +90,17 @@ def test_record_describes_model_profile_and_machine(audit: tuple[Path, list[Audi
 def test_examples_of_meters_are_joined(audit: tuple[Path, list[AuditRecord]]) -> None:
     folder, records = audit
     for record in records:
-        rows = load_examples(folder / str(record.examples))
-        assert [row.index for row in rows] == list(range(N_TEST))
-        assert sum(row.flops_routed or 0 for row in rows) == record.value("flops.routed")
-        assert sum(row.loss or 0 for row in rows) / N_TEST == pytest.approx(record.value("quality.loss"))
-        assert {row.n_tokens for row in rows} == {N_TOKENS}
+        table = record.table
+        assert table is not None
+        assert table.path == folder / f"{record.model.name}.examples.csv"
+        assert table["index"].tolist() == list(range(N_TEST))
+        assert table["flops_routed"].sum() == record.value("flops.routed")
+        assert table["loss"].mean() == pytest.approx(record.value("quality.loss"))
+        assert set(table["n_tokens"]) == {N_TOKENS}
         mean_exit = record.value("routing.exit_layer")
+        assert ("exit_layer" in table) == (mean_exit is not None)
         if mean_exit is not None:
-            assert sum(row.exit_layer or 0 for row in rows) / N_TEST == pytest.approx(mean_exit)
+            assert table["exit_layer"].mean() == pytest.approx(mean_exit)
 
 
 def test_audit_with_weights_says_which(tmp_path: Path) -> None:
@@ -239,16 +242,3 @@ def test_stream_left_early_starts_anew() -> None:
     next(stream())
     assert len(_tokens(stream)) == len(_tokens(stream)) == 3
     assert source.n_opened == 2
-
-
-def test_rows_are_merged_by_index() -> None:
-    rows = [
-        ExampleRow(index=2, loss=0.5),
-        ExampleRow(index=0, budget=0.25),
-        ExampleRow(index=2, budget=0.75, loss=None),
-        ExampleRow(index=0, label=1),
-    ]
-    assert merge_rows(iter(rows)) == [
-        ExampleRow(index=0, budget=0.25, label=1),
-        ExampleRow(index=2, loss=0.5, budget=0.75),
-    ]

@@ -37,9 +37,9 @@ def test_a_damaged_record_in_a_folder_is_not_passed_over(tmp_path: Path) -> None
 
 def test_examples_come_from_beside_the_record(tmp_path: Path) -> None:
     save_run(tmp_path / "run", [dense(), tsa()])
-    assert {name: len(rows) for name, rows in runs.examples_of(runs.saved_records(["run"])).items()} == {
-        "dense": 40,
-        "tsa": 40,
+    assert {name: len(table) for name, table in runs.examples_of(runs.saved_records(["run"])).items()} == {
+        "dense": 1000,
+        "tsa": 1000,
     }
     (tmp_path / "run" / "tsa.examples.csv").unlink()
     assert list(runs.examples_of(runs.saved_records(["run"]))) == ["dense"]

@@ -19,6 +19,7 @@ from effaudit.record import Caution
 from effaudit.workload import Batch, Split
 
 N_CODE_POINTS = 0x110000
+MAX_MARKS = 1024  # kept of a text, so that memory does not grow with it; a stream starts at the nearest one before
 
 Fractions = tuple[float, float, float]  # train, calibration, test
 TENTHS: Fractions = (0.8, 0.1, 0.1)
@@ -32,15 +33,19 @@ class _Survey:
 
     n_characters: int
     first_at: dict[str, int]  # where each symbol occurs first
-    marks: tuple[tuple[int, int], ...]  # (character, mark) of each piece
+    marks: tuple[tuple[int, int], ...]  # (character, mark) of pieces spread evenly
 
 
 def _survey(text: Text) -> _Survey:
     n = 0
     first_at: dict[str, int] = {}
     marks: list[tuple[int, int]] = []
-    for piece in text.pieces():
-        marks.append((piece.start, piece.mark))
+    stride = 1
+    for number, piece in enumerate(text.pieces()):
+        if number % stride == 0:
+            marks.append((piece.start, piece.mark))
+        if len(marks) > MAX_MARKS:
+            marks, stride = marks[::2], stride * 2
         for symbol in set(piece.text) - first_at.keys():
             first_at[symbol] = piece.start + piece.text.index(symbol)
         n = piece.start + len(piece.text)

@@ -77,7 +77,7 @@ class FlopCounter:
 
     def __init__(self, model: Callable[..., object]) -> None:
         self._paths = ModulePaths(model)
-        self._tallies: list[Tally] = []
+        self._tallies: dict[int, Tally] = {}  # by thread, the first that counted first
         self._modes: dict[int, CountingMode] = {}  # of each thread that is followed
         self._threads = ThreadFollower(self._mode_here, self._counting_thread)
         self._open = ExitStack()
@@ -98,7 +98,11 @@ class FlopCounter:
     ) -> None:
         self._open.__exit__(kind, error, trace)
         if self._threads.n_unfinished:
-            self._tallies[0].uncounted["work in threads that outlived the call"] += self._threads.n_unfinished
+            self._first.uncounted["work in threads that outlived the call"] += self._threads.n_unfinished
+
+    @property
+    def _first(self) -> Tally:
+        return next(iter(self._tallies.values()))
 
     def _mode_here(self) -> CountingMode | None:
         return self._modes.get(threading.get_ident())
@@ -106,10 +110,9 @@ class FlopCounter:
     @contextmanager
     def _counting_thread(self, path: str) -> Iterator[None]:
         """Counts the ops of the calling thread, as work of `path`."""
-        tally, thread = Tally(), threading.get_ident()
+        thread = threading.get_ident()
         before = self._modes.get(thread)
-        self._tallies.append(tally)
-        mode = CountingMode(tally, path)
+        mode = CountingMode(self._tallies.setdefault(thread, Tally()), path)
         try:
             self._modes[thread] = mode
             with mode:
@@ -137,7 +140,7 @@ class FlopCounter:
         if mode is not None:
             mode.begin(module, self._paths.called(mode.path, module))
         elif self._paths.knows(module):
-            self._tallies[0].uncounted[f"{type(module).__name__} in another thread"] += 1
+            self._first.uncounted[f"{type(module).__name__} in another thread"] += 1
 
     def _module_ends(self, module: nn.Module, args: Any, output: Any) -> None:
         mode = self._mode_here()
@@ -149,7 +152,7 @@ class FlopCounter:
         by_op: dict[str, int] = defaultdict(int)
         integer_ops: dict[str, int] = defaultdict(int)
         uncounted: dict[str, int] = defaultdict(int)
-        for tally in self._tallies:
+        for tally in self._tallies.values():
             for ops in tally.own.values():
                 _add(by_op, ops)
             _add(integer_ops, tally.integer)
@@ -165,7 +168,7 @@ class FlopCounter:
     def _rows(self) -> dict[str, ModuleCount]:
         ops: dict[str, dict[str, int]] = defaultdict(lambda: defaultdict(int))
         calls: dict[str, int] = defaultdict(int)
-        for tally in self._tallies:
+        for tally in self._tallies.values():
             for path, flops in tally.own.items():
                 _add(ops[path], flops)
             _add(calls, tally.calls)

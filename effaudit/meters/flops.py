@@ -7,13 +7,14 @@ mix), of its layers, or of the model.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from torch import nn
 
+from effaudit.example_table import Spill
 from effaudit.flop_counting import FlopCount, attention_of, counted_pass
 from effaudit.profile_spec import AuditSpec
-from effaudit.record import Better, Caution, ExampleRow, Findings, Measurement, ModuleRow, unavailable
+from effaudit.record import Better, Caution, Findings, Measurement, ModuleRow, unavailable
 from effaudit.workload import Batch, Execution, HasDenseAttention, Routing, Workload
 
 
@@ -21,12 +22,12 @@ from effaudit.workload import Batch, Execution, HasDenseAttention, Routing, Work
 class _Formula:
     """Sums of a variant's closed formula over one pass; `reason` says why there are none."""
 
+    examples: Spill
     routed: int = 0
     dense: int = 0
     dense_attention_core: int = 0
     dense_attention_layer: int = 0
     executed: int = 0
-    examples: list[ExampleRow] = field(default_factory=list)
     reason: str | None = None
 
     def add(self, work: Workload, batch: Batch, routing: Routing) -> None:
@@ -35,7 +36,6 @@ class _Formula:
             routed, dense, executed = (work.flops(batch, routing, execution).tolist() for execution in executions)
         except NotImplementedError as error:
             self.reason = str(error) or f"`{work.name}` has no closed formula"
-            self.examples.clear()
             return
         self.routed += sum(routed)
         self.dense += sum(dense)
@@ -44,8 +44,7 @@ class _Formula:
             attention = work.model.dense_attention(batch)
             self.dense_attention_core += attention.core
             self.dense_attention_layer += attention.layer
-        indexed = zip(batch.index.tolist(), routed, strict=True)
-        self.examples += (ExampleRow(index=index, flops_routed=flops) for index, flops in indexed)
+        self.examples.add(batch.index.tolist(), {"flops_routed": routed})
 
 
 def measure(works: Sequence[Workload], settings: AuditSpec) -> list[Findings]:
@@ -54,7 +53,7 @@ def measure(works: Sequence[Workload], settings: AuditSpec) -> list[Findings]:
 
 
 def _measure_one(work: Workload) -> Findings:
-    formula = _Formula()
+    formula = _Formula(Spill(work.scratch))
     with counted_pass(work.model) as counter:
         for batch in work.batches():
             with counter:
@@ -71,7 +70,7 @@ def _measure_one(work: Workload) -> Findings:
             *_dense_attention(formula, work),
         ),
         modules=tuple(ModuleRow(path=path, flops=row.flops, calls=row.calls) for path, row in count.by_module.items()),
-        examples=tuple(formula.examples),
+        examples=formula.examples if formula.reason is None else None,
         cautions=_cautions(count, formula, work.execution),
     )
 

@@ -5,10 +5,12 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-import torch.nn.functional as F
+import torch
 
+from effaudit.example_table import Spill
 from effaudit.profile_spec import AuditSpec
-from effaudit.record import Better, ExampleRow, Findings, Measurement, unavailable
+from effaudit.record import Better, Findings, Measurement, unavailable
+from effaudit.scoring import Scores, score
 from effaudit.workload import IGNORED_LABEL, Batch, Workload
 
 
@@ -18,46 +20,32 @@ def measure(works: Sequence[Workload], settings: AuditSpec) -> list[Findings]:
 
 
 def _measure_one(work: Workload) -> Findings:
-    rows: list[ExampleRow] = []
-    loss, n_right, n_asked = 0.0, 0.0, 0
+    spill = Spill(work.scratch)
+    loss, n_right, n_asked = 0.0, 0, 0
     for batch in work.batches():
-        for row, n in _rows(work, batch):
-            rows.append(row)
-            n_asked += n
-            if n:
-                loss += (row.loss if row.loss is not None else math.nan) * n
-                n_right += (row.correct or 0.0) * n
-    return Findings(measurements=_measurements(work, loss, n_right, n_asked), examples=tuple(rows))
+        scores = score(work.run(batch).logits, batch)
+        spill.add(batch.index.tolist(), _columns(batch, scores))
+        loss += scores.loss[scores.n_asked > 0].sum().item()
+        n_right += int(scores.n_right.sum())
+        n_asked += int(scores.n_asked.sum())
+    return Findings(measurements=_measurements(work, loss, n_right, n_asked), examples=spill)
 
 
-def _rows(work: Workload, batch: Batch) -> list[tuple[ExampleRow, int]]:
-    """Each example with how many answers it was asked for."""
-    logits = work.run(batch).logits.float()
-    labels = batch.labels if batch.labels.dim() == 2 else batch.labels[:, None]  # (B, T) or (B, 1)
-    logits = logits.view(*labels.shape, logits.shape[-1])
-    losses = F.cross_entropy(logits.flatten(0, 1), labels.flatten(), reduction="none", ignore_index=IGNORED_LABEL)
-    asked = labels != IGNORED_LABEL
-    n_asked = asked.sum(dim=1)
-    mean_loss = (losses.view_as(labels).double().sum(dim=1) / n_asked).tolist()
-    right = ((logits.argmax(dim=-1) == labels) & asked).sum(dim=1)
-    correct = (right.double() / n_asked).tolist()
-    difficulty = batch.difficulty.tolist() if batch.difficulty is not None else None
-    n_tokens = batch.mask.sum(dim=1).tolist()
-    rows = []
-    for i, (index, n) in enumerate(zip(batch.index.tolist(), n_asked.tolist(), strict=True)):
-        row = ExampleRow(
-            index=index,
-            label=int(batch.labels[i]) if batch.labels.dim() == 1 and n else None,
-            correct=correct[i] if n else None,
-            loss=mean_loss[i] if math.isfinite(mean_loss[i]) else None,
-            n_tokens=n_tokens[i],
-            difficulty=difficulty[i] if difficulty is not None else None,
-        )
-        rows.append((row, n))
-    return rows
+def _columns(batch: Batch, scores: Scores) -> dict[str, list[float]]:
+    """What the example table shows of a batch: means over what an example was asked, NaN where it was nothing."""
+    labels = batch.labels if batch.labels.dim() == 1 else torch.full_like(scores.n_asked, IGNORED_LABEL)
+    nothing = [math.nan] * batch.n_examples
+    return {
+        "label": torch.where(labels == IGNORED_LABEL, math.nan, labels.double()).tolist(),
+        "correct": (scores.n_right.double() / scores.n_asked).tolist(),
+        "loss": (scores.loss / scores.n_asked).tolist(),
+        "n_asked": scores.n_asked.tolist(),
+        "n_tokens": batch.mask.sum(dim=1).tolist(),
+        "difficulty": nothing if batch.difficulty is None else batch.difficulty.tolist(),
+    }
 
 
-def _measurements(work: Workload, loss: float, n_right: float, n_asked: int) -> tuple[Measurement, ...]:
+def _measurements(work: Workload, loss: float, n_right: int, n_asked: int) -> tuple[Measurement, ...]:
     unit = "characters" if work.is_characters else "tokens" if work.task == "causal_lm" else "examples"
     mean = loss / n_asked if n_asked else math.nan
     no_loss = "nothing is labelled" if not n_asked else "the loss is not finite"

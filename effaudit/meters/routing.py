@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any
 
 import torch
 from torch import Tensor
 
+from effaudit.example_table import Spill
 from effaudit.profile_spec import AuditSpec
-from effaudit.record import Better, ExampleRow, Findings, LayerRow, Measurement, unavailable
+from effaudit.record import Better, Findings, LayerRow, Measurement, unavailable
 from effaudit.workload import Batch, Routing, Workload
 
 NO_TOKENS = "this model makes no decision per token"
@@ -42,12 +42,12 @@ class Tally:
     """All that one pass adds up; L means each, and a row an example."""
 
     n_layers: int
+    examples: Spill
     soft: Means = field(init=False)
     hard: Means = field(init=False)
     budget: Means = field(init=False)
     heads: Means = field(init=False)
     exits: Means = field(init=False)
-    examples: list[ExampleRow] = field(default_factory=list)
 
     def __post_init__(self) -> None:
         for name in ("soft", "hard", "budget", "heads", "exits"):
@@ -67,7 +67,8 @@ class Tally:
         if routing.exits is not None:
             left = routing.exits if routing.exits.dim() == 1 else routing.exits[real]
             self.exits.add(torch.bincount(left, minlength=self.n_layers + 1)[1:], len(left))
-        self.examples += _rows(batch, routing, kept)
+        if columns := _columns(batch, routing, kept):
+            self.examples.add(batch.index.tolist(), columns)
 
 
 def kept_tokens(batch: Batch, routing: Routing, n_layers: int) -> Tensor | None:
@@ -81,9 +82,10 @@ def kept_tokens(batch: Batch, routing: Routing, n_layers: int) -> Tensor | None:
     return layers < exits[..., None]
 
 
-def _rows(batch: Batch, routing: Routing, kept: Tensor | None) -> list[ExampleRow]:
+def _columns(batch: Batch, routing: Routing, kept: Tensor | None) -> dict[str, list[float]]:
+    """What the example table shows of a batch, a value an example."""
     n_real = batch.mask.sum(dim=1).clamp_min(1)
-    columns: dict[str, list[Any]] = {}
+    columns: dict[str, list[float]] = {}
     if routing.budget is not None:
         columns["budget"] = routing.budget.mean(dim=1).tolist()
     if routing.heads is not None:
@@ -95,10 +97,7 @@ def _rows(batch: Batch, routing: Routing, kept: Tensor | None) -> list[ExampleRo
         exits = routing.exits.float()
         per_example = exits if exits.dim() == 1 else (exits * batch.mask).sum(dim=1) / n_real
         columns["exit_layer"] = per_example.tolist()
-    return [
-        ExampleRow(index=index, **{name: values[i] for name, values in columns.items()})
-        for i, index in enumerate(batch.index.tolist())
-    ]
+    return columns
 
 
 def measure(works: Sequence[Workload], settings: AuditSpec) -> list[Findings]:
@@ -107,10 +106,10 @@ def measure(works: Sequence[Workload], settings: AuditSpec) -> list[Findings]:
 
 
 def _measure_one(work: Workload) -> Findings:
-    tally = Tally(work.n_layers)
+    tally = Tally(work.n_layers, Spill(work.scratch))
     for batch in work.batches():
         tally.add(batch, work.run(batch).routing)
-    return Findings(measurements=_measurements(work, tally), layers=_layers(tally), examples=tuple(tally.examples))
+    return Findings(measurements=_measurements(work, tally), layers=_layers(tally), examples=tally.examples)
 
 
 def _measurements(work: Workload, tally: Tally) -> tuple[Measurement, ...]:

@@ -13,8 +13,10 @@ from typing import TYPE_CHECKING, Any
 
 from effaudit.comparison import workload_difference
 from effaudit.difficulty import DifficultyRow, by_difficulty
+from effaudit.example_table import ExampleTable
+from effaudit.files import write_atomically
 from effaudit.ladder import STEPS, Step, ladder, n_layers
-from effaudit.record import AuditRecord, ExampleRow, LayerRow, write_atomically
+from effaudit.record import AuditRecord, LayerRow
 from effaudit.renderers._layout import shorten
 from effaudit.renderers._words import main_quality, quality_name
 
@@ -23,7 +25,7 @@ if TYPE_CHECKING:
 
 SUFFIX = ".svg"
 
-Examples = Mapping[str, Sequence[ExampleRow]]  # by model name
+Examples = Mapping[str, ExampleTable]  # by model name
 
 # Okabe and Ito's palette, told apart by colour-blind readers; without its yellow and black, which one of
 # a light and a dark page would swallow.
@@ -193,7 +195,7 @@ def layer_rates(layers: Sequence[LayerRow]) -> tuple[dict[int, float], dict[int,
 
 
 def _difficulty(records: Sequence[AuditRecord], examples: Examples) -> Drawing | None:
-    tables = [(r, by_difficulty(examples.get(r.model.name, ()))) for r in records]
+    tables = [(r, by_difficulty(examples.get(r.model.name))) for r in records]
     tables = [(record, rows) for record, rows in tables if len(rows) > 1]
     if not tables:
         return None

@@ -13,9 +13,10 @@ from markupsafe import Markup, escape
 from effaudit import units
 from effaudit.difficulty import DifficultyRow, by_difficulty
 from effaudit.errors import EffauditError
+from effaudit.example_table import ExampleTable
 from effaudit.ladder import Ladder, ladder
 from effaudit.profile_spec import AuditProfile, load_profile, validated
-from effaudit.record import AuditRecord, ExampleRow
+from effaudit.record import AuditRecord
 from effaudit.renderers._in_depth import methods
 from effaudit.renderers._layout import printable
 from effaudit.renderers._table import LEGEND, MARKS, headings, rows
@@ -52,7 +53,7 @@ class Reproduction:
     text: Markup
 
 
-def render(records: Sequence[AuditRecord], examples: Mapping[str, Sequence[ExampleRow]] | None = None) -> str:
+def render(records: Sequence[AuditRecord], examples: Mapping[str, ExampleTable] | None = None) -> str:
     """The page; `examples` are the per-example tables by model name."""
     loader = FileSystemLoader(Path(__file__).parent)
     settings = Environment(
@@ -113,10 +114,10 @@ def _layers_table(record: AuditRecord) -> Table:
     return Table(record.model.name, ("layer", *used), tuple(lines) if used else ())
 
 
-def _difficulty_tables(records: Sequence[AuditRecord], examples: Mapping[str, Sequence[ExampleRow]]) -> list[Table]:
+def _difficulty_tables(records: Sequence[AuditRecord], examples: Mapping[str, ExampleTable]) -> list[Table]:
     found = []
     for record in records:
-        levels = by_difficulty(examples.get(record.model.name, ()))
+        levels = by_difficulty(examples.get(record.model.name))
         used = [c for c in _DIFFICULTY_COLUMNS if any(getattr(level, c) is not None for level in levels)]
         lines = tuple((level.level, str(level.n_examples), *_figures(level, used)) for level in levels)
         if lines:

@@ -12,6 +12,7 @@ from effaudit.meters import quality
 from effaudit.profile_spec import AuditSpec
 from effaudit.record import Findings
 from effaudit.workload import IGNORED_LABEL, Batch, Output, Routing, Task, Workload
+from tests import makers
 
 
 class Fixed(nn.Module):
@@ -67,10 +68,16 @@ def test_classification() -> None:
         "quality.accuracy": pytest.approx(1 / 3),  # the tie goes to the first class
     }
     assert {m.method for m in found.measurements} == {"mean over 3 examples, on the execution path that is timed"}
-    assert [(r.index, r.label, r.correct, r.n_tokens, r.difficulty) for r in found.examples] == [
-        *((0, 0, 1, 3, 1), (1, 0, 0, 2, 4), (2, 1, 0, 2, None))
-    ]
-    assert [r.loss for r in found.examples] == pytest.approx(losses)
+    table = makers.columns(found)
+    assert table.pop("loss") == pytest.approx(losses)
+    assert table == {
+        "index": [0, 1, 2],
+        "label": [0, 0, 1],
+        "correct": [1, 0, 0],
+        "n_asked": [1, 1, 1],
+        "n_tokens": [3, 2, 2],
+        "difficulty": [1, 4, None],
+    }
 
 
 def test_language_is_weighed_by_asked_tokens() -> None:
@@ -83,8 +90,9 @@ def test_language_is_weighed_by_asked_tokens() -> None:
         "quality.accuracy": pytest.approx(2 / 3),
         "quality.bpc": pytest.approx(loss / math.log(2)),
     }
-    assert [(r.label, r.correct) for r in found.examples] == [(None, 1), (None, 0)]
-    assert found.examples[0].loss == pytest.approx(-(math.log(0.9) + math.log(0.75)) / 2)
+    table = makers.columns(found)
+    assert (table["label"], table["correct"], table["n_asked"]) == ([None, None], [1, 0], [2, 1])
+    assert table["loss"] == pytest.approx([-(math.log(0.9) + math.log(0.75)) / 2, -math.log(0.4)])
 
 
 def test_bits_per_character_need_characters() -> None:
@@ -97,7 +105,8 @@ def test_bits_per_character_need_characters() -> None:
 def test_example_that_is_asked_nothing_has_no_loss() -> None:
     labels = torch.tensor([[IGNORED_LABEL] * 3, [0, IGNORED_LABEL, IGNORED_LABEL]])
     found = _measure("causal_lm", Fixed(torch.zeros(2, 3, 2)), _batch([0, 1], labels))
-    assert [(row.loss, row.correct) for row in found.examples] == [(None, None), (pytest.approx(math.log(2)), 1)]
+    table = makers.columns(found)
+    assert (table["loss"], table["correct"]) == ([None, pytest.approx(math.log(2))], [None, 1])
     assert found.measurements[0].value == pytest.approx(math.log(2))
 
 
@@ -113,4 +122,4 @@ def test_loss_that_is_not_finite_is_unavailable() -> None:
     values = {m.name: (m.value, m.method) for m in found.measurements}
     assert values["quality.loss"] == (None, "the loss is not finite")
     assert values["quality.accuracy"][0] is not None
-    assert [row.loss is None for row in found.examples] == [True, False]
+    assert [loss is None for loss in makers.columns(found)["loss"]] == [True, False]

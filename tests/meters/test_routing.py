@@ -107,7 +107,7 @@ def test_exits_of_examples_weigh_by_their_tokens() -> None:
     assert values["routing.tlops_saved"] == pytest.approx(2 / 3 * 1 / 4)
     assert [row.exit_share for row in found.layers] == [0.5, 0, 0.5]
     assert [row.alpha_hard for row in found.layers] == [1, 0.75, 0.75]
-    assert [(row.index, row.exit_layer, row.alpha_hard) for row in found.examples] == [(0, 1, 0), (1, 3, 1)]
+    assert makers.columns(found) == {"index": [0, 1], "alpha_hard": [0, 1], "exit_layer": [1, 3]}
 
 
 def test_padding_counts_for_nothing() -> None:
@@ -121,7 +121,7 @@ def test_padding_counts_for_nothing() -> None:
     values = {m.name: m.value for m in found.measurements}
     assert values["routing.alpha_hard"] == pytest.approx(5 / 6)
     assert values["routing.alpha_soft"] == pytest.approx(5 / 6)
-    assert [row.alpha_hard for row in found.examples] == [0.5, 1]
+    assert makers.columns(found)["alpha_hard"] == [0.5, 1]
 
 
 def test_token_exits_leave_padding_out() -> None:
@@ -131,7 +131,7 @@ def test_token_exits_leave_padding_out() -> None:
     found = _found(_work(decide, makers.batch(lengths=(2, 1), n_tokens=3), n_layers=3))
     (exit_layer,) = [m.value for m in found.measurements if m.name == "routing.exit_layer"]
     assert exit_layer == pytest.approx((1 + 2 + 3) / 3)
-    assert [row.exit_layer for row in found.examples] == [1.5, 3]
+    assert makers.columns(found)["exit_layer"] == [1.5, 3]
 
 
 def test_heads_and_budget() -> None:
@@ -149,8 +149,7 @@ def test_heads_and_budget() -> None:
     assert values["routing.budget"] == pytest.approx((0.085 + 0.5) / 2)
     assert [row.head_fraction for row in found.layers] == [0.125, 0.5]
     assert [row.budget for row in found.layers] == pytest.approx([0.085, 0.5])
-    assert len(found.examples) == 4
-    assert all(row.heads == 0.3125 for row in found.examples)
+    assert makers.columns(found)["heads"] == [0.3125] * 4
 
 
 @pytest.mark.parametrize(
