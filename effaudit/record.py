@@ -224,6 +224,10 @@ class AuditRecord(_Frozen):
         record._table = table
         return record
 
+    def __eq__(self, other: object) -> bool:
+        """Where the table lies is no part of what was found."""
+        return isinstance(other, AuditRecord) and self.__dict__ == other.__dict__
+
     def __getitem__(self, name: str) -> Measurement:
         for measurement in self.measurements:
             if measurement.name == name:
