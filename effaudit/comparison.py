@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from math import isfinite, sqrt
+from functools import lru_cache
+from math import isfinite, log, sqrt
 from typing import Literal
 
+import numpy as np
+
 from effaudit import stats
+from effaudit.example_table import INDEX, ExampleTable
 from effaudit.record import AuditRecord, Measurement
 
 Verdict = Literal["better", "worse", "same", "unsure", "not_comparable"]
@@ -16,6 +20,8 @@ TIMED_UNITS = ("s", "1/s", "J", "W", "g")  # what varies from run to run and fro
 WORKLOAD_FREE = ("params", "memory.weights")  # properties of the model alone
 MEMORY_TOLERANCE = 0.05  # a peak read once moves by a few per cent with the allocator; also the gate's default
 Z_95 = 1.96
+# The column of the per-example table that a figure is the mean of, and by what it is divided.
+QUALITY_COLUMNS = {"quality.accuracy": ("correct", 1.0), "quality.loss": ("loss", 1.0), "quality.bpc": ("loss", log(2))}
 
 
 @dataclass(frozen=True)
@@ -23,6 +29,7 @@ class Delta:
     """One measurement before and after; `ratio` is after / before, `interval` its 95 % interval.
 
     None where a value is unavailable or the ratio undefined; `reason` says why, or how the verdict came.
+    `difference` is the paired 95 % interval of after - before over the examples that both records have.
     """
 
     name: str
@@ -32,13 +39,15 @@ class Delta:
     interval: Interval | None
     verdict: Verdict
     reason: str
+    difference: Interval | None = None
 
 
 def compare(before: AuditRecord, after: AuditRecord) -> tuple[Delta, ...]:
     """Every measurement of either record, in the order of `before`.
 
     Counted figures compare exactly; timed ones by intervals from their raw samples and only on the same
-    machine; nothing that depends on the input compares across workloads.
+    machine; quality by example where the tables lie beside the records; nothing that depends on the input
+    compares across workloads.
     """
     names = dict.fromkeys(m.name for record in (before, after) for m in record.measurements)
     return tuple(compare_measurement(before, after, name) for name in names)
@@ -51,9 +60,37 @@ def compare_measurement(before: AuditRecord, after: AuditRecord, name: str) -> D
     if obstacle or old is None or new is None or old.value is None or new.value is None:
         return Delta(name, before.value(name), after.value(name), None, None, "not_comparable", obstacle)
     ratio = ratio_of(old.value, new.value)
+    paired = paired_change(before, after, name)
+    if paired is not None:
+        verdict, reason = _paired_verdict(old, new, paired.difference)
+        span = None if paired.ratio is None else (paired.ratio.low, paired.ratio.high)
+        difference = (paired.difference.low, paired.difference.high)
+        return Delta(name, old.value, new.value, ratio, span, verdict, reason, difference)
     interval = ratio_interval(old, new, before.workload.n_examples)
     verdict, reason = _verdict(old, new, ratio, interval)
     return Delta(name, old.value, new.value, ratio, interval, verdict, reason)
+
+
+def paired_change(before: AuditRecord, after: AuditRecord, name: str) -> stats.PairedChange | None:
+    """How a figure of quality changed over the same examples; None without the tables of both records."""
+    old, new = before.table, after.table
+    if name not in QUALITY_COLUMNS or old is None or new is None:
+        return None
+    column, unit = QUALITY_COLUMNS[name]
+    change = _paired(old, new, column)
+    if change is None or unit == 1:
+        return change
+    scaled = stats.Interval(
+        *(end / unit for end in (change.difference.value, change.difference.low, change.difference.high))
+    )
+    return stats.PairedChange(scaled, change.ratio)
+
+
+@lru_cache(maxsize=64)  # a report asks for the same pair in several places
+def _paired(before: ExampleTable, after: ExampleTable, column: str) -> stats.PairedChange | None:
+    _, old, new = np.intersect1d(before[INDEX], after[INDEX], assume_unique=True, return_indices=True)
+    weights = before["n_asked"] if "n_asked" in before else np.ones(len(before))
+    return stats.paired_change(before[column][old], after[column][new], weights[old])
 
 
 def workload_difference(before: AuditRecord, after: AuditRecord) -> str:
@@ -118,6 +155,14 @@ def _verdict(old: Measurement, new: Measurement, ratio: float | None, interval: 
     return "unsure", "no interval: too few raw samples"
 
 
+def _paired_verdict(old: Measurement, new: Measurement, difference: stats.Interval) -> tuple[Verdict, str]:
+    if old.value == new.value:
+        return "same", "equal"
+    if not difference.excludes(0):
+        return "unsure", "not distinguishable: the paired 95 % interval of the difference covers zero"
+    return _direction(old, new), "the paired 95 % interval of the difference leaves out zero"
+
+
 def _direction(old: Measurement, new: Measurement) -> Verdict:
     assert old.value is not None
     assert new.value is not None
@@ -129,7 +174,7 @@ def ratio_interval(before: Measurement, after: Measurement, n_examples: int) -> 
     """The 95 % interval of after / before; None without enough raw samples.
 
     Accuracies, which have no raw samples, get the binomial interval over `n_examples`: unpaired, so too
-    wide rather than too narrow. Percentiles other than the median get none.
+    wide rather than too narrow, where `paired_change` has no tables. Percentiles other than the median get none.
     """
     if before.value is None or after.value is None or before.value <= 0:
         return None

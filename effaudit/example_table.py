@@ -179,6 +179,12 @@ class ExampleTable:
             self._read[name] = np.full(len(self), np.nan) if place is None else self._column(place)
         return self._read[name]
 
+    def mean(self, name: str) -> float | None:
+        """The mean over the answers that the examples were asked for; None where no row has a value."""
+        weights = self["n_asked"] if "n_asked" in self else np.ones(len(self))
+        known = ~np.isnan(self[name]) & (weights > 0)
+        return float(np.average(self[name][known], weights=weights[known])) if known.any() else None
+
     def _column(self, place: int) -> Floats:
         rows = self._rows()
         next(rows)

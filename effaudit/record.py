@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable
+from math import isclose
 from pathlib import Path
 from typing import Any, Literal
 
@@ -14,6 +15,8 @@ from effaudit.example_table import ExampleTable, Spill
 from effaudit.files import write_atomically
 
 SCHEMA_VERSION = 1
+
+SAME_MEAN = 1e-5  # tables keep nine digits
 
 Better = Literal["lower", "higher", "neither"]
 Source = Literal["counted", "measured", "modelled", "unavailable"]
@@ -216,7 +219,14 @@ class AuditRecord(_Frozen):
         table = self._table
         if table is None or (table.path is not None and not table.path.is_file()):
             return None
-        return table if len(table) == self.workload.n_examples else None
+        return table if self._fits(table) else None
+
+    def _fits(self, table: ExampleTable) -> bool:
+        """Whether the rows are as many as the record's examples, with losses whose mean is the record's."""
+        if len(table) != self.workload.n_examples:
+            return False
+        loss, mean = self.value("quality.loss"), table.mean("loss")
+        return loss is None or mean is None or isclose(loss, mean, rel_tol=SAME_MEAN)
 
     def with_table(self, table: ExampleTable | None) -> AuditRecord:
         """The same record, which knows where its per-example table lies."""

@@ -17,6 +17,8 @@ NOISY_IQR = 0.10  # IQR / median above which torch.utils.benchmark warns of inte
 VERY_NOISY_IQR = 0.25  # above which it says that the figures are not usable
 MIN_INTERVAL_SAMPLES = 5  # a bootstrap of fewer resamples the same few values
 N_RESAMPLES = 1000  # 95 % limits then vary by about 1 % of the width between seeds
+MAX_KINDS = 256  # distinct pairs up to which counts are drawn instead of pairs, at any number of pairs
+MAX_UNITS = 20_000  # pairs drawn one by one; of more, random groups are drawn, which changes the limits by < 1 %
 LEVEL = 0.95
 
 
@@ -91,6 +93,45 @@ def ratio_interval(before: Sequence[float], after: Sequence[float], seed: int = 
     drawn = _resamples(n, seed)
     ratios: Floats = np.median(second[drawn], axis=1) / np.median(first[drawn], axis=1)
     return _interval(float(np.median(second) / np.median(first)), ratios)
+
+
+@dataclass(frozen=True)
+class PairedChange:
+    """How the mean over the same examples changed: after - before, and after / before (None around a zero base)."""
+
+    difference: Interval
+    ratio: Interval | None
+
+
+def paired_change(before: Floats, after: Floats, weights: Floats, seed: int = 0) -> PairedChange | None:
+    """Bootstrap intervals of the change of a weighted mean, examples drawn together with both of their values.
+
+    Examples without weight or with a missing value are left out. None for fewer than MIN_INTERVAL_SAMPLES.
+    """
+    pairs = np.stack([before, after, weights], axis=1)
+    pairs = pairs[~np.isnan(pairs).any(axis=1) & (weights > 0)]
+    if len(pairs) < MIN_INTERVAL_SAMPLES:
+        return None
+    sums = np.stack([pairs[:, 0] * pairs[:, 2], pairs[:, 1] * pairs[:, 2], pairs[:, 2]], axis=1)
+    drawn = _resampled_sums(sums, np.random.default_rng(seed))
+    first, second = drawn[:, 0] / drawn[:, 2], drawn[:, 1] / drawn[:, 2]
+    total = sums.sum(axis=0)
+    old, new = float(total[0] / total[2]), float(total[1] / total[2])
+    ratio = _interval(new / old, second / first) if first.min() > 0 else None
+    return PairedChange(_interval(new - old, second - first), ratio)
+
+
+def _resampled_sums(rows: Floats, random: np.random.Generator) -> Floats:
+    """(N_RESAMPLES, columns) sums of as many rows as there are, drawn with replacement."""
+    kinds, counts = np.unique(rows, axis=0, return_counts=True)
+    if len(kinds) <= MAX_KINDS:
+        drawn: Floats = random.multinomial(len(rows), counts / len(rows), size=N_RESAMPLES) @ kinds
+        return drawn
+    if len(rows) > MAX_UNITS:
+        order = random.permutation(len(rows))
+        rows = np.add.reduceat(rows[order], np.arange(MAX_UNITS) * len(rows) // MAX_UNITS)
+    draws = (np.bincount(random.integers(0, len(rows), len(rows)), minlength=len(rows)) for _ in range(N_RESAMPLES))
+    return np.stack([counts @ rows for counts in draws])
 
 
 def _resamples(n: int, seed: int) -> NDArray[np.int64]:

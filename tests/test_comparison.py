@@ -1,11 +1,13 @@
 import subprocess
 import sys
+from math import log
 
 import pytest
 
 from effaudit.comparison import Delta, compare, compare_measurement, ratio_of
-from effaudit.record import AuditRecord, Measurement
-from tests.fakes_records import WORKLOAD, dense, figure, latency, record, tsa
+from effaudit.example_table import ExampleTable
+from effaudit.record import AuditRecord, Better, Measurement
+from tests.fakes_records import WORKLOAD, dense, figure, latency, record, table, tsa
 
 
 def verdict(old: Measurement, new: Measurement) -> Delta:
@@ -88,6 +90,56 @@ def test_accuracy_differences_within_binomial_noise_are_unsure() -> None:
     # Standard error at n = 1000: sqrt(.9*.1/1000 + .8*.2/1000) = .0158; 1.96 of them around -.1, over .9.
     assert far.interval == pytest.approx(((0.8 - 0.03099) / 0.9, (0.8 + 0.03099) / 0.9), abs=1e-4)
     assert (near.verdict, far.verdict) == ("unsure", "worse")
+
+
+def answered(right: list[int], name: str = "quality.accuracy") -> AuditRecord:
+    """A record whose table says which of 1000 examples were answered right, or with half a bit less loss."""
+    rows = {"correct": right, "loss": [1.0 - log(2) / 2 * r for r in right], "n_asked": [1] * len(right)}
+    loss = sum(rows["loss"]) / len(right)
+    value = {"quality.accuracy": sum(right) / len(right), "quality.loss": loss, "quality.bpc": loss / log(2)}[name]
+    better: Better = "higher" if name == "quality.accuracy" else "lower"
+    return record(measurements=[figure(name, value, better=better, source="measured")]).with_table(table(**rows))
+
+
+@pytest.mark.parametrize(("name", "verdict"), [("quality.accuracy", "worse"), ("quality.bpc", "worse")])
+def test_quality_is_compared_example_by_example(name: str, verdict: str) -> None:
+    """17 of 1000 lost and none won is a real difference, which the binomial interval of two samples cannot see."""
+    right = [int(i % 10 < 9) for i in range(1000)]
+    fewer = [r and int(i % 60 != 1) for i, r in enumerate(right)]
+    lost = (sum(right) - sum(fewer)) / 1000
+    delta = compare_measurement(answered(right, name), answered(fewer, name), name)
+    assert delta.verdict == verdict
+    assert delta.difference is not None
+    change = -lost if name == "quality.accuracy" else lost / 2
+    assert delta.difference[0] < change < delta.difference[1]
+    # Standard error of a mean of n differences of which a share `lost` is 1: sqrt(lost (1 - lost) / n).
+    half = 1.96 * (lost * (1 - lost) / 1000) ** 0.5 / (1 if name == "quality.accuracy" else 2)
+    assert (delta.difference[1] - delta.difference[0]) / 2 == pytest.approx(half, rel=0.12)
+    alone = answered(fewer, name).with_table(None)
+    assert compare_measurement(answered(right, name), alone, name).verdict == "unsure"
+
+
+def test_quality_that_the_examples_do_not_tell_apart() -> None:
+    right = [int(i % 10 < 9) for i in range(1000)]
+    other = [int(i % 10 > 0) for i in range(998)] + [0, 0]
+    delta = compare_measurement(answered(right), answered(other), "quality.accuracy")
+    assert (delta.verdict, delta.reason.partition(":")[0]) == ("unsure", "not distinguishable")
+
+
+def test_examples_are_paired_by_index() -> None:
+    right = [i % 2 for i in range(1000)]
+    before, after = answered(right), answered(right)
+    assert after.table is not None
+    backwards = {name: after.table[name][::-1] for name in after.table.names}
+    delta = compare_measurement(before, after.with_table(ExampleTable(None, backwards)), "quality.accuracy")
+    assert delta.difference == (0, 0)
+
+
+@pytest.mark.parametrize("columns", [{"loss": [0.5] * 10}, {"loss": [0.5] * 1000}])
+def test_a_table_of_another_audit_is_not_read(columns: dict[str, list[float]]) -> None:
+    own = record(measurements=[figure("quality.loss", 0.7, "nat", source="measured")])
+    assert own.with_table(table(**columns)).table is None
+    assert own.with_table(table(loss=[0.7] * 1000)).table is not None
 
 
 def test_memory_is_the_same_within_what_a_reading_moves_by() -> None:

@@ -56,3 +56,70 @@ def test_coverage_of_the_interval_is_near_its_level():
 
 def test_relative_iqr_of_a_uniform_ladder():
     assert stats.relative_iqr([1.0, 2.0, 3.0, 4.0, 5.0]) == pytest.approx(2 / 3)
+
+
+def _half_width(interval: stats.Interval) -> float:
+    return (interval.high - interval.low) / 2
+
+
+@pytest.mark.parametrize("n", [500, 3000])
+def test_paired_change_has_the_width_of_the_differences(n: int) -> None:
+    random = np.random.default_rng(n)
+    before = random.normal(2.0, 1.0, n)
+    after = before + random.normal(0.1, 0.2, n)
+    change = stats.paired_change(before, after, np.ones(n))
+    assert change is not None
+    assert change.difference.value == pytest.approx((after - before).mean())
+    expected = 1.96 * (after - before).std() / n**0.5  # not the deviation of either, five times as wide
+    assert _half_width(change.difference) == pytest.approx(expected, rel=0.12)
+    assert change.ratio is not None
+    assert change.ratio.value == pytest.approx(after.mean() / before.mean())
+    assert change == stats.paired_change(before, after, np.ones(n))
+
+
+def test_paired_change_of_right_and_wrong_answers_is_that_of_a_multinomial() -> None:
+    right_both, lost, won, wrong_both = 700, 60, 20, 220
+    before = np.repeat([1.0, 1.0, 0.0, 0.0], [right_both, lost, won, wrong_both])
+    after = np.repeat([1.0, 0.0, 1.0, 0.0], [right_both, lost, won, wrong_both])
+    change = stats.paired_change(before, after, np.ones(1000))
+    assert change is not None
+    variance = (lost + won) / 1000 - ((won - lost) / 1000) ** 2
+    assert change.difference.value == pytest.approx(-0.04)
+    assert _half_width(change.difference) == pytest.approx(1.96 * (variance / 1000) ** 0.5, rel=0.1)
+
+
+def test_groups_of_many_pairs_give_the_interval_of_single_ones(monkeypatch: pytest.MonkeyPatch) -> None:
+    random = np.random.default_rng(3)
+    before, noise = random.normal(2.0, 1.0, 6000), random.normal(0.0, 0.3, 6000)
+    single = stats.paired_change(before, before + noise, np.ones(6000))
+    monkeypatch.setattr(stats, "MAX_UNITS", 1000)
+    grouped = stats.paired_change(before, before + noise, np.ones(6000))
+    assert single is not None
+    assert grouped is not None
+    assert grouped.difference.value == single.difference.value
+    assert _half_width(grouped.difference) == pytest.approx(_half_width(single.difference), rel=0.12)
+
+
+def test_examples_weigh_by_what_they_were_asked() -> None:
+    before, after = np.array([1.0, 2.0, 4.0, 8.0, 16.0, 5.0]), np.array([1.0, 1.0, 4.0, 8.0, 16.0, np.nan])
+    change = stats.paired_change(before, after, np.array([0.0, 3.0, 1.0, 1.0, 1.0, 1.0]))
+    assert change is None  # four answered both: too few
+    change = stats.paired_change(before, np.nan_to_num(after, nan=5.0), np.array([0.0, 3.0, 1.0, 1.0, 1.0, 1.0]))
+    assert change is not None
+    assert change.difference.value == pytest.approx(-3 / 7)
+
+
+def test_a_base_around_zero_has_no_ratio() -> None:
+    change = stats.paired_change(np.zeros(10), np.ones(10), np.ones(10))
+    assert change is not None
+    assert (change.difference.low, change.difference.high, change.ratio) == (1.0, 1.0, None)
+
+
+def test_coverage_of_the_paired_interval_is_near_its_level() -> None:
+    random = np.random.default_rng(11)
+    hits = 0
+    for _ in range(100):
+        before = random.exponential(1.0, 80)
+        change = stats.paired_change(before, before + random.normal(0.05, 0.3, 80), np.ones(80))
+        hits += change is not None and not change.difference.excludes(0.05)
+    assert 86 <= hits <= 100
