@@ -2,20 +2,36 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from types import ModuleType
 
 import torch
-from torch import nn
+from tokenizers import Tokenizer
+from torch import Tensor, nn
 
 from effaudit import plugins
 from effaudit.datasets._dataset import Dataset
+from effaudit.datasets._model_tokenizer import ModelTokenizer
+from effaudit.datasets._next_tokens import NextTokens
 from effaudit.errors import EffauditError
-from effaudit.profile_spec import AuditProfile, ModelConfig, ModelSpec, builtin_profiles, load_profile, validated
+from effaudit.execution import prepared
+from effaudit.profile_spec import (
+    AuditProfile,
+    ModelConfig,
+    ModelSpec,
+    OwnConfig,
+    builtin_profiles,
+    load_profile,
+    validated,
+)
 from effaudit.record import Caution
 from effaudit.variants._blocks import VariantOptions
+from effaudit.variants._own import Opened, Order, OwnModel
 from effaudit.weight_files import TOKENIZER_FILE, TrainedWeights, fit_weights, load_weights
+from effaudit.workload import Batch, Execution, Routing
 
 TRAINED = Path("reports/weights")  # where `effaudit train` puts weights, below the current folder
 
@@ -31,11 +47,46 @@ class Assembled:
     """A model ready to run, in eval mode on the CPU, with what it was made from."""
 
     spec: ModelSpec
-    config: ModelConfig
+    config: ModelConfig | OwnConfig
     variant: ModuleType
     model: nn.Module
+    dataset: Dataset
     weights: TrainedWeights | None
     cautions: tuple[Caution, ...]
+
+    @property
+    def flops(self) -> Callable[[Batch, Routing, Execution], Tensor]:
+        """The closed formula; that of a model of the user's own is the model's."""
+        if isinstance(self.model, OwnModel):
+            return self.model.flops
+        formula: Callable[[Batch, Routing, Execution], Tensor] = partial(self.variant.flops, self.config)
+        return formula
+
+    @property
+    def weights_sha256(self) -> str | None:
+        if isinstance(self.config, OwnConfig):
+            return self.config.weights_sha256
+        return self.weights.sha256 if self.weights else None
+
+
+@dataclass
+class Data:
+    """A profile's data under the tokenizers of its models, one dataset each."""
+
+    profile: AuditProfile
+    _opened: dict[tuple[str | None, bool], Dataset] = field(default_factory=dict)
+
+    def under(self, tokenizer: Tokenizer | ModelTokenizer | None, is_causal: bool = False) -> Dataset:
+        """The dataset as that tokenizer reads it; `is_causal` asks for the next token where the labels are classes."""
+        identity = tokenizer.identity if isinstance(tokenizer, ModelTokenizer) else None
+        if isinstance(tokenizer, Tokenizer):
+            identity = str(tokenizer.to_str())
+        if (identity, is_causal) not in self._opened:
+            module = plugins.load("datasets", self.profile.data.kind)
+            dataset: Dataset = module.open_dataset(self.profile.data, tokenizer)
+            is_asked = is_causal and dataset.task == "classification"
+            self._opened[identity, is_causal] = NextTokens(dataset) if is_asked else dataset
+        return self._opened[identity, is_causal]
 
 
 def weights_folder(profile: AuditProfile) -> Path | None:
@@ -72,9 +123,7 @@ def find_weights(profile: AuditProfile, spec: ModelSpec, given: Path | None) -> 
 
 def open_data(profile: AuditProfile, weights: TrainedWeights | None = None) -> Dataset:
     """The profile's dataset; with trained weights, under the tokenizer that they were trained with."""
-    module = plugins.load("datasets", profile.data.kind)
-    dataset: Dataset = module.open_dataset(profile.data, weights.tokenizer if weights else None)
-    return dataset
+    return Data(profile).under(weights.tokenizer if weights else None)
 
 
 def model_config(profile: AuditProfile, spec: ModelSpec, dataset: Dataset) -> ModelConfig:
@@ -130,7 +179,17 @@ def assemble(profile: AuditProfile, spec: ModelSpec, dataset: Dataset, weights: 
         model: nn.Module = variant.build(config)
     if weights is not None:
         fit_weights(model, weights)
-    return Assembled(spec, config, variant, model.eval(), weights, tuple(cautions))
+    return Assembled(spec, config, variant, model.eval(), dataset, weights, tuple(cautions))
+
+
+def open_own(profile: AuditProfile, spec: ModelSpec, data: Data) -> Assembled:
+    """A model of the user's own.
+
+    Raises EffauditError for whatever about it cannot be audited.
+    """
+    variant = plugins.load("variants", spec.variant)
+    opened: Opened = variant.open_model(Order(spec, profile, data))
+    return Assembled(spec, opened.config, variant, opened.model, opened.dataset, None, opened.cautions)
 
 
 def _as_trained(spec: ModelSpec, config: ModelConfig, trained: ModelConfig) -> tuple[ModelConfig, list[Caution]]:
@@ -163,19 +222,26 @@ def _of_other_data(spec: ModelSpec, trained: str, audited: str) -> list[Caution]
 
 
 def load_all(profile: AuditProfile, given: Path | None) -> tuple[Dataset, list[Assembled]]:
-    """The dataset and every model of the profile, all under one tokenizer.
+    """Every model of the profile with its data, and the data of the first: one for all models under one tokenizer.
 
     Raises EffauditError when models were trained with different tokenizers.
     """
-    paths = [find_weights(profile, spec, given) for spec in profile.models]
-    weights = [load_weights(path) if path else None for path in paths]
-    trained = [w for w in weights if w is not None]
+    paths = {spec.name: find_weights(profile, spec, given) for spec in profile.models if not spec.is_own}
+    weights = {name: load_weights(path) if path else None for name, path in paths.items()}
+    trained = [w for w in weights.values() if w is not None]
     tokenizers = {w.tokenizer.to_str() for w in trained if w.tokenizer is not None}
     if len(tokenizers) > 1:
         raise EffauditError(
             "the models were trained with different tokenizers, so their inputs would differ",
             f"train them together, so that they share one {TOKENIZER_FILE}",
         )
-    dataset = open_data(profile, next((w for w in trained if w.tokenizer is not None), None))
-    assembled = [assemble(profile, spec, dataset, w) for spec, w in zip(profile.models, weights, strict=True)]
-    return dataset, assembled
+    data = Data(profile)
+    tokenizer = next((w.tokenizer for w in trained if w.tokenizer is not None), None)
+    assembled = []
+    for spec in profile.models:
+        if spec.is_own:
+            model = open_own(profile, spec, data)
+        else:
+            model = assemble(profile, spec, data.under(tokenizer), weights[spec.name])
+        assembled.append(replace(model, model=prepared(model.model, spec)))
+    return assembled[0].dataset, assembled

@@ -17,7 +17,8 @@ from effaudit.assembly import Assembled, load_all
 from effaudit.datasets._dataset import Dataset
 from effaudit.errors import EffauditError
 from effaudit.example_table import ExampleTable, write_table
-from effaudit.profile_spec import METERS, AuditProfile, validated
+from effaudit.parameters import count_parameters
+from effaudit.profile_spec import METERS, AuditProfile, ModelSpec, validated
 from effaudit.progress import tracking
 from effaudit.record import (
     AuditRecord,
@@ -30,14 +31,14 @@ from effaudit.record import (
 )
 from effaudit.runs import new_run_folder, refuse_overwriting
 from effaudit.version import VERSION
-from effaudit.workload import Batch, Execution, Routing, Workload
+from effaudit.workload import Batch, Workload
 
 CACHED_TOKENS = 4_000_000  # 8-byte tokens kept between passes; longer streams are read again for each pass
 
 
 @dataclass(eq=False)  # meters tell streams apart by identity
 class Stream:
-    """The batches that all models see, kept in memory up to CACHED_TOKENS."""
+    """The batches that all models of one dataset see, kept in memory up to CACHED_TOKENS."""
 
     open: Callable[[], Iterator[Batch]]
     device: torch.device
@@ -50,7 +51,7 @@ class Stream:
             return
         kept, n_tokens = [], 0
         for batch in self.open():
-            n_tokens += batch.tokens.numel()
+            n_tokens += batch.n_positions
             moved = batch.to(self.device)
             if n_tokens <= CACHED_TOKENS:
                 kept.append(moved)
@@ -70,26 +71,61 @@ def run_audit(
     On Ctrl-C the meters that were finished are saved, marked as interrupted.
     Raises EffauditError for everything a user can mend.
     """
-    settings = profile.audit
     folder = prepare_folder(out or new_run_folder(profile.name))
     refuse_overwriting(folder, [spec.name for spec in profile.models])
-    device = devices.resolve(settings.device)
-    carbon.find_intensity(settings.country, settings.intensity)  # an unknown country is said before the work
-    with devices.threads(settings.threads):
-        dataset, models = load_all(profile, weights)
-        stream = Stream(
-            lambda: dataset.batches(profile.data.split, profile.data.batch_size, profile.data.limit), device
+    for part in _parts(profile):
+        devices.resolve(part.audit.device)
+    carbon.find_intensity(profile.audit.country, profile.audit.intensity)  # an unknown country is said before the work
+    found = [record for part in _parts(profile) for record in _audit_part(part, profile, folder, weights, is_quiet)]
+    order = [spec.name for spec in profile.models]
+    return sorted(found, key=lambda record: order.index(record.model.name))
+
+
+def _parts(profile: AuditProfile) -> list[AuditProfile]:
+    """The profile split where models are to run on another device, with other threads or in other batches."""
+    parts: dict[tuple[str, int, int], list[ModelSpec]] = {}
+    for spec in profile.models:
+        run, audit = spec.run, profile.audit
+        key = (run.device or audit.device, run.threads or audit.threads, run.batch_size or profile.data.batch_size)
+        parts.setdefault(key, []).append(spec)
+    return [
+        profile.model_copy(
+            update={
+                "models": tuple(specs),
+                "audit": profile.audit.model_copy(update={"device": device, "threads": threads}),
+                "data": profile.data.model_copy(update={"batch_size": batch_size}),
+            }
         )
-        works = [_workload(model, dataset, stream, device, settings.dtype, folder) for model in models]
-        about = _describe(profile, dataset, stream)
+        for (device, threads, batch_size), specs in parts.items()
+    ]
+
+
+def _audit_part(
+    part: AuditProfile, profile: AuditProfile, folder: Path, weights: Path | None, is_quiet: bool
+) -> list[AuditRecord]:
+    """Models that run in the same way otherwise, timed in turns; `profile` is the whole that the records keep."""
+    settings, device = part.audit, devices.resolve(part.audit.device)
+    with devices.threads(settings.threads):
+        _, models = load_all(part, weights)
+        datasets = {id(model.dataset): model.dataset for model in models}
+        streams = {key: _stream(part, dataset, device) for key, dataset in datasets.items()}
+        about = {key: _describe(part, dataset, streams[key]) for key, dataset in datasets.items()}
+        works = [_workload(model, streams[id(model.dataset)], settings.dtype, folder) for model in models]
         environment = devices.environment(device, settings.dtype, settings.threads)
         meters = list(dict.fromkeys(name for name in (*METERS, *settings.meters) if name in settings.meters))
         found: list[list[Findings]] = [[] for _ in works]
 
         def records(*cautions: Caution) -> list[AuditRecord]:
-            common = (*dataset.cautions(), *cautions)
             return [
-                _record(profile, environment, about, model, findings, common, folder)
+                _record(
+                    profile,
+                    environment,
+                    about[id(model.dataset)],
+                    model,
+                    findings,
+                    (*model.dataset.cautions(), *cautions),
+                    folder,
+                )
                 for model, findings in zip(models, found, strict=True)
             ]
 
@@ -107,6 +143,11 @@ def run_audit(
         return records()
 
 
+def _stream(profile: AuditProfile, dataset: Dataset, device: torch.device) -> Stream:
+    data = profile.data
+    return Stream(lambda: dataset.batches(data.split, data.batch_size, data.limit), device)
+
+
 def prepare_folder(folder: Path) -> Path:
     """Makes sure that records can be written, before any work.
 
@@ -122,34 +163,31 @@ def prepare_folder(folder: Path) -> Path:
     return folder
 
 
-def _workload(
-    model: Assembled, dataset: Dataset, stream: Stream, device: torch.device, dtype: str, folder: Path
-) -> Workload:
+def _workload(model: Assembled, stream: Stream, dtype: str, folder: Path) -> Workload:
     options = validated(model.variant.Options, model.config.options, f"options of `{model.spec.name}`")
-
-    def flops(batch: Batch, routing: Routing, execution: Execution) -> torch.Tensor:
-        counted: torch.Tensor = model.variant.flops(model.config, batch, routing, execution)
-        return counted
-
+    dataset, dtype = model.dataset, model.spec.run.dtype or dtype
     return Workload(
         name=model.spec.name,
-        model=model.model.to(device=device, dtype=getattr(torch, dtype)),
+        model=model.model.to(device=stream.device, dtype=getattr(torch, dtype)),
         task=dataset.task,
         n_layers=model.config.n_layers,
-        device=device,
+        device=stream.device,
+        dtype=dtype,
         execution=options.execution,
         is_skipping_tokens=options.is_skipping_tokens,
         is_characters=dataset.is_characters,
         batches=stream,
-        flops=flops,
+        flops=model.flops,
         scratch=folder,
     )
 
 
 def _describe(profile: AuditProfile, dataset: Dataset, stream: Stream) -> WorkloadInfo:
     n_examples = n_tokens = n_padding = 0
+    has_tokens = True
     for batch in stream():
         n_examples += batch.n_examples
+        has_tokens &= batch.has_tokens
         n_real = int(batch.mask.sum())
         n_tokens += n_real
         n_padding += batch.mask.numel() - n_real
@@ -160,8 +198,8 @@ def _describe(profile: AuditProfile, dataset: Dataset, stream: Stream) -> Worklo
         split=profile.data.split,
         task=dataset.task,
         n_examples=n_examples,
-        n_tokens=n_tokens,
-        n_padding=n_padding,
+        n_tokens=n_tokens if has_tokens else None,
+        n_padding=n_padding if has_tokens else None,
         batch_size=profile.data.batch_size,
         sha256=dataset.sha256(profile.data.split),
         class_names=dataset.class_names,
@@ -191,8 +229,9 @@ def _record(
             name=model.spec.name,
             variant=model.config.variant,
             options=model.config.options,
-            n_params=sum(p.numel() for p in model.model.parameters()),
-            weights_sha256=model.weights.sha256 if model.weights else None,
+            n_params=count_parameters(model.model),
+            weights_sha256=model.weights_sha256,
+            run=model.spec.run.model_dump(mode="json", exclude_defaults=True),
             training=training.model_dump(mode="json", exclude={"losses"}) if training else None,
         ),
         workload=workload,

@@ -15,7 +15,8 @@ from effaudit.overrides import Overrides
 Model = Annotated[
     list[str] | None,
     typer.Option(
-        metavar="NAME[:KEY=VALUE,...]", help="A model of the profile, or a variant; options follow the colon."
+        metavar="NAME[:KEY=VALUE,...]|hf:FOLDER[?KEY=VALUE&...]|python:MODULE:FACTORY[?...]",
+        help="A model of the profile, a variant, or a model of your own.",
     ),
 ]
 Data = Annotated[
@@ -37,10 +38,14 @@ class AuditOptions:
     dtype: Annotated[str | None, typer.Option(metavar="DTYPE", help="float32, bfloat16, float16 or float64.")] = None
     batch_size: Annotated[int | None, typer.Option(metavar="N", help="Examples in a batch.")] = None
     limit: Annotated[int | None, typer.Option(metavar="N", help="Examples, the first of the split.")] = None
+    max_tokens: Annotated[int | None, typer.Option(metavar="N", help="Longer texts are cut.")] = None
     threads: Annotated[int | None, typer.Option(metavar="N", help="CPU threads.")] = None
     seed: Seed = None
     meters: Annotated[str | None, typer.Option(metavar="A,B", help="Only these meters, see `effaudit list`.")] = None
     max_seconds: Annotated[float | None, typer.Option(metavar="S", help="Time for all timed rounds together.")] = None
+    allow_download: Annotated[
+        bool, typer.Option("--allow-download", help="Fetch a model that is named by its id and not here yet.")
+    ] = False
     country: Annotated[
         str | None, typer.Option(metavar="ISO3", help="Country of the grid, for emissions; or `world`.")
     ] = None
@@ -60,9 +65,9 @@ class AuditOptions:
         meters = None if self.meters is None else [name for part in self.meters.split(",") if (name := part.strip())]
         if meters == []:
             raise EffauditError("--meters: none named", "leave it out for all of the profile's, or see `effaudit list`")
-        changing = {f.name for f in fields(Overrides)} - {"models", "meters"}
+        changing = {f.name for f in fields(Overrides)} - {"models", "meters", "allow_download"}
         values = {name: getattr(self, name) for name in changing}
-        return Overrides(models=self.model or (), meters=meters, **values)
+        return Overrides(models=self.model or (), meters=meters, allow_download=self.allow_download or None, **values)
 
     def refuse_with_records(self) -> None:
         """Raises EffauditError when an option is given that has nothing to act on where nothing is audited."""

@@ -9,36 +9,36 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import yaml
-
 from effaudit import plugins
 from effaudit.carbon import find_intensity
 from effaudit.errors import EffauditError, unknown_name
-from effaudit.profile_spec import AuditProfile, AuditSpec, DataSpec, ModelSpec, SpecT, validated
+from effaudit.model_targets import NOT_IN_NAMES, OWN, is_own, parse_own, split_run, value_of
+from effaudit.profile_spec import AuditProfile, AuditSpec, DataSpec, ModelSpec, RunSpec, SpecT, validated
 
 GENERATED = ("copy", "graded", "prose", "sort")  # datasets that need no file of the user's
 TABLE_SUFFIXES = (".csv", ".tsv", ".jsonl", ".csv.gz", ".tsv.gz", ".jsonl.gz")
 _NEXT_OPTION = re.compile(r",(?=\s*\w+=)")  # commas inside a value, as of a list, part no options
-_NOT_IN_NAMES = re.compile(r"[^A-Za-z0-9_.+-]+")
 
 
 @dataclass(frozen=True)
 class Overrides:
     """What is said beside a profile; None, or nothing in `models`, leaves the profile's own."""
 
-    models: Sequence[str] = ()  # `NAME` or `NAME:key=value,…`
+    models: Sequence[str] = ()  # `NAME` or `NAME:key=value,…`, `hf:PATH?key=value&…`, `python:MODULE:FACTORY?…`
     data: str | None = None  # a dataset, `chars:FILE`, `table:FILE`, a file or a folder
     weights: str | Path | None = None  # a file, or a folder with one file a model
     device: str | None = None
     dtype: str | None = None
     batch_size: int | None = None
     limit: int | None = None
+    max_tokens: int | None = None
     threads: int | None = None
     seed: int | None = None
     meters: Sequence[str] | None = None
     country: str | None = None
     intensity: float | None = None
     max_seconds: float | None = None
+    allow_download: bool | None = None
 
 
 @dataclass(frozen=True)
@@ -56,7 +56,7 @@ def apply(profile: AuditProfile, overrides: Overrides) -> AuditProfile:
     """
     o = overrides
     data = _with_data(profile.data, o.data) if o.data is not None else profile.data
-    data = _changed(data, {"batch_size": o.batch_size, "limit": o.limit})
+    data = _changed(data, {"batch_size": o.batch_size, "limit": o.limit, "max_tokens": o.max_tokens})
     audit: AuditSpec = _changed(
         profile.audit,
         {
@@ -67,6 +67,7 @@ def apply(profile: AuditProfile, overrides: Overrides) -> AuditProfile:
             "country": o.country,
             "intensity": o.intensity,
             "max_seconds": o.max_seconds,
+            "allow_download": o.allow_download,
         },
     )
     find_intensity(audit.country, audit.intensity)  # or raises, before any work
@@ -127,23 +128,35 @@ def _with_folder(data: DataSpec, folder: str) -> DataSpec:
 
 def _picks(profile: AuditProfile, texts: Sequence[str]) -> list[_Pick]:
     """The models that the texts name; those named more than once go by their options."""
-    parsed = [_parsed(text) for text in ([texts] if isinstance(texts, str) else texts)]
-    bases = [_model_named(profile, name) for name, _ in parsed]
-    counts = Counter(base.name for base in bases)
-    picked = [_named(base, options, counts[base.name]) for base, (_, options) in zip(bases, parsed, strict=True)]
+    said = [_parsed(profile, text) for text in ([texts] if isinstance(texts, str) else texts)]
+    counts = Counter(base.name for base, _ in said)
+    picked = [_named(base, options, counts[base.name]) for base, options in said]
     for name, count in Counter(picked).items():
         if count > 1:
-            raise EffauditError(f"--model: `{name}` is picked twice", "give it different options, or leave one out")
+            is_own = any(base.name == name and base.is_own for base, _ in said)
+            hint = "name one of them: `?name=…`" if is_own else "give it different options, or leave one out"
+            raise EffauditError(f"--model: `{name}` is picked twice", hint)
     picks = []
-    for base, (_, options), name in zip(bases, parsed, picked, strict=True):
+    for (base, options), name in zip(said, picked, strict=True):
         origin = base.init_from if base.init_from in picked else None
-        changed = {"name": name, "options": {**base.options, **options}, "init_from": origin}
+        run, own = split_run(options)
+        where = f"--model {base.name}"
+        changed = {
+            "name": name,
+            "options": base.options if base.is_own else {**base.options, **own},
+            "run": validated(RunSpec, {**base.run.model_dump(), **run}, where),
+            "init_from": origin,
+        }
         picks.append(_Pick(base.model_copy(update=changed), base.name))
     return picks
 
 
-def _parsed(text: str) -> tuple[str, dict[str, Any]]:
-    """`NAME:key=value,…` as the name and its options, values read as YAML."""
+def _parsed(profile: AuditProfile, text: str) -> tuple[ModelSpec, dict[str, Any]]:
+    """The model that is meant, and what is said about it beside its name."""
+    if is_own(text):
+        spec = validated(ModelSpec, parse_own(text), f"--model {text}")
+        own = {key: value for key, value in spec.options.items() if key not in ("path", "factory", "keywords")}
+        return spec, {**own, **spec.options.get("keywords", {}), **spec.run.model_dump(exclude_unset=True)}
     name, _, rest = text.partition(":")
     options = {}
     for part in _NEXT_OPTION.split(rest) if rest else ():
@@ -152,11 +165,8 @@ def _parsed(text: str) -> tuple[str, dict[str, Any]]:
             raise EffauditError(
                 f"--model {text}: `{part}` is not key=value", "write it as in `tsa:mode=ffn,threshold=0.4`"
             )
-        try:
-            options[key] = yaml.safe_load(value)
-        except yaml.YAMLError as error:
-            raise EffauditError(f"--model {text}: `{value}` is no value", "values are written as in YAML") from error
-    return name, options
+        options[key] = value_of(value, f"--model {text}")
+    return _model_named(profile, name), options
 
 
 def _model_named(profile: AuditProfile, name: str) -> ModelSpec:
@@ -171,6 +181,9 @@ def _model_named(profile: AuditProfile, name: str) -> ModelSpec:
     if alike:
         return alike[0]
     variants = plugins.names("variants")
+    if name in OWN:
+        form = "hf:FOLDER" if name == "hf" else "python:package.module:factory"
+        raise EffauditError(f"--model: `{name}` needs to know which model", f"write `{form}`")
     if name in variants:
         return ModelSpec(name=name, variant=name)
     error = unknown_name(
@@ -183,11 +196,13 @@ def _named(base: ModelSpec, options: dict[str, Any], count: int) -> str:
     if count == 1 or not options:
         return base.name
     said = "-".join(f"{key}-{value}" for key, value in options.items())
-    return f"{base.name}-{_NOT_IN_NAMES.sub('-', said)}"
+    return f"{base.name}-{NOT_IN_NAMES.sub('-', said)}"
 
 
 def _with_weights(profile: AuditProfile, pick: _Pick, given: str | Path | None) -> ModelSpec:
     """The model with its weights named where they are given, or lie under another name than its own."""
+    if pick.spec.is_own:
+        return pick.spec
     file_name = f"{pick.trained_as}.safetensors"
     if given is not None:
         path = Path(given).expanduser()

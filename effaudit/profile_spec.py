@@ -12,6 +12,7 @@ from pydantic_core import ErrorDetails
 
 from effaudit import plugins
 from effaudit.errors import EffauditError, unknown_name
+from effaudit.model_targets import OWN, is_own, parse_own
 
 NAME_RULE = "made of letters, digits, `_`, `.` and `-`, a letter or digit first"
 MODELS_RULE = "a list: each item the name of a variant, or a mapping with `name`, `variant`, `options`"
@@ -94,6 +95,20 @@ class TrainingSpec(Spec):
     keep: Literal["best", "last"] = "last"  # which weights an audit loads
 
 
+Dtype = Literal["float32", "bfloat16", "float16", "float64"]
+
+
+class RunSpec(Spec):
+    """How one model is run; None leaves it to the profile."""
+
+    device: str | None = None
+    threads: Count | None = None
+    batch_size: Count | None = None
+    dtype: Dtype | None = None
+    quantize: Literal["int8"] | None = None  # dynamic: weights in int8, activations quantised as they come
+    compile: bool = False  # by torch.compile
+
+
 class ModelSpec(Spec):
     """One model of a profile: a variant with its options, where its weights lie, how it is trained."""
 
@@ -103,12 +118,18 @@ class ModelSpec(Spec):
     weights: str | None = None  # a .safetensors file, relative to the profile
     init_from: str | None = None  # name of the profile's model whose trained weights it starts from
     training: dict[str, Any] = {}  # fields of TrainingSpec that differ for this model
+    run: RunSpec = RunSpec()
+
+    @property
+    def is_own(self) -> bool:
+        """Whether it is a model of the user's own, which brings its weights and its tokenizer along."""
+        return self.variant in OWN
 
     @model_validator(mode="before")
     @classmethod
     def _name_alone_is_variant(cls, data: Any) -> Any:
         if isinstance(data, str):
-            return {"name": data, "variant": data}
+            return parse_own(data) if is_own(data) else {"name": data, "variant": data}
         if isinstance(data, dict):
             if "variant" in data:
                 return {"name": data["variant"], **data}
@@ -122,7 +143,7 @@ class AuditSpec(Spec):
 
     meters: tuple[str, ...] = METERS
     device: str = "auto"
-    dtype: Literal["float32", "bfloat16", "float16", "float64"] = "float32"
+    dtype: Dtype = "float32"
     threads: Count = 1
     rounds: Annotated[Integer, Field(ge=2)] = 5  # timed rounds over the models, at least
     max_seconds: Annotated[Real, Field(gt=0)] = 20.0  # for all timed rounds together
@@ -132,6 +153,7 @@ class AuditSpec(Spec):
     )
     intensity: Annotated[Real, Field(gt=0)] | None = None  # gCO2e/kWh
     pue: Annotated[Real, Field(ge=1)] = 1.0
+    allow_download: bool = False  # of a model that is named by its id and not here yet
 
     @field_validator("meters")
     @classmethod
@@ -199,6 +221,15 @@ class ModelConfig(Spec):
     d_ff: Count
     dropout: Real = 0.0
     options: dict[str, Any] = {}
+
+
+class OwnConfig(Spec):
+    """What is known of a model of the user's own, its options resolved; `n_layers` is 0 where nobody said."""
+
+    variant: str
+    n_layers: Annotated[Integer, Field(ge=0)]
+    options: dict[str, Any] = {}
+    weights_sha256: str | None = None
 
 
 SpecT = TypeVar("SpecT", bound=BaseModel)
@@ -326,8 +357,15 @@ def load_profile(target: str | Path) -> AuditProfile:
     if "schema_version" in data:
         raise EffauditError(f"`{path}` is a saved record, not a profile", "show it with `effaudit compare`")
     profile = validated(AuditProfile, {"name": path.stem, **data}, f"`{path.name}`")
-    models = tuple(
-        model.model_copy(update={"weights": str(path.parent / model.weights)}) if model.weights else model
-        for model in profile.models
-    )
-    return profile.model_copy(update={"models": models})
+    return profile.model_copy(update={"models": tuple(_from_here(model, path.parent) for model in profile.models)})
+
+
+def _from_here(model: ModelSpec, folder: Path) -> ModelSpec:
+    """The model with its files found from the profile's folder; what is not there may be an id or lie elsewhere."""
+    weights = None if model.weights is None else str(folder / model.weights)
+    options = dict(model.options)
+    if model.variant == "hf":
+        for key in ("path", "tokenizer"):
+            if isinstance(named := options.get(key), str) and (folder / named).exists():
+                options[key] = str(folder / named)
+    return model.model_copy(update={"weights": weights, "options": options})

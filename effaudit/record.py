@@ -177,6 +177,7 @@ class ModelInfo(_Frozen):
     options: dict[str, Any]  # resolved: every option of the variant with its value
     n_params: int
     weights_sha256: str | None
+    run: dict[str, Any] = {}  # how it is run where that differs from the profile: dtype, threads, quantize, …
     training: dict[str, Any] | None = None  # the training record that lies beside the weights
     match: Match | None = None
 
@@ -186,8 +187,8 @@ class WorkloadInfo(_Frozen):
     split: str
     task: str
     n_examples: int
-    n_tokens: int
-    n_padding: int
+    n_tokens: int | None  # None where the inputs are no tokens
+    n_padding: int | None
     batch_size: int
     sha256: str
     class_names: tuple[str, ...] = ()

@@ -24,7 +24,7 @@ MAX_MARKS = 1024  # kept of a text, so that memory does not grow with it; a stre
 Fractions = tuple[float, float, float]  # train, calibration, test
 TENTHS: Fractions = (0.8, 0.1, 0.1)
 
-Ids = npt.NDArray[np.uint16] | npt.NDArray[np.int32]
+Ids = npt.NDArray[np.uint16] | npt.NDArray[np.int32] | npt.NDArray[np.int64]
 
 
 @dataclass(frozen=True)
@@ -52,6 +52,30 @@ def _survey(text: Text) -> _Survey:
     return _Survey(n, first_at, tuple(marks))
 
 
+class LongText:
+    """A text in contiguous splits, each read in pieces."""
+
+    def __init__(self, text: Text, fractions: Fractions) -> None:
+        self.name, self._text = text.name, text
+        self.found = _survey(text)
+        self.ranges = _split_ranges(self.found.n_characters, fractions)
+
+    def read(self, split: Split) -> Iterator[str]:
+        """The split's text, from the last mark at or before its beginning."""
+        start, stop = self.ranges[split]
+        origin, mark = max((at for at in self.found.marks if at[0] <= start), default=(0, 0))
+        for piece in self._text.pieces(origin, mark):
+            yield piece.text[max(start - piece.start, 0) : max(stop - piece.start, 0)]
+            if piece.start + len(piece.text) >= stop:
+                return
+
+    def sha256(self, split: Split) -> str:
+        digest = hashlib.sha256()
+        for text in self.read(split):
+            digest.update(text.encode("utf-8"))
+        return digest.hexdigest()
+
+
 class CharacterModelling(Dataset):
     """Next-character prediction on contiguous splits of one text.
 
@@ -73,8 +97,8 @@ class CharacterModelling(Dataset):
         has_unknown: bool = True,
     ) -> None:
         self._text, self._max_tokens = text, max_tokens
-        self._found = _survey(text)
-        self._ranges = _split_ranges(self._found.n_characters, fractions)
+        self._long = LongText(text, fractions)
+        self._found, self._ranges = self._long.found, self._long.ranges
         self._refuse_short_text()
         n_train = self._ranges["train"][1]
         symbols = [s for s, at in self._found.first_at.items() if at < n_train or not has_unknown]
@@ -88,7 +112,7 @@ class CharacterModelling(Dataset):
     def batches(self, split: Split, batch_size: int, limit: int | None = None) -> Iterator[Batch]:
         n_windows = n_seen = n_unknown = 0
         for windows in self._windows(split, batch_size, limit):
-            yield _as_batch(windows, n_windows)
+            yield as_batch(windows, n_windows)
             n_windows += len(windows)
             n_seen += windows.size
             n_unknown += 0 if self._unknown is None else int((windows == self._unknown).sum())
@@ -99,14 +123,11 @@ class CharacterModelling(Dataset):
         offsets = np.arange(self._max_tokens + 1)
         while True:
             starts = np.random.default_rng([seed, step]).integers(0, len(ids) - self._max_tokens, batch_size)
-            yield _as_batch(ids[starts[:, None] + offsets], step * batch_size)
+            yield as_batch(ids[starts[:, None] + offsets], step * batch_size)
             step += 1
 
     def sha256(self, split: Split) -> str:
-        digest = hashlib.sha256()
-        for text in self._read(split):
-            digest.update(text.encode("utf-8"))
-        return digest.hexdigest()
+        return self._long.sha256(split)
 
     def cautions(self) -> tuple[Caution, ...]:
         hint = "they count as one unknown symbol, also where they are to be predicted"
@@ -156,17 +177,8 @@ class CharacterModelling(Dataset):
                 at += len(ids)
         return self._training_ids
 
-    def _read(self, split: Split) -> Iterator[str]:
-        """The split's text, from the last mark at or before its beginning."""
-        start, stop = self._ranges[split]
-        origin, mark = max((at for at in self._found.marks if at[0] <= start), default=(0, 0))
-        for piece in self._text.pieces(origin, mark):
-            yield piece.text[max(start - piece.start, 0) : max(stop - piece.start, 0)]
-            if piece.start + len(piece.text) >= stop:
-                return
-
     def _ids(self, split: Split) -> Iterator[Ids]:
-        for text in self._read(split):
+        for text in self._long.read(split):
             yield self._table[np.frombuffer(text.encode("utf-32-le"), dtype=np.uint32)]
 
     def _windows(self, split: Split, batch_size: int, limit: int | None) -> Iterator[Ids]:
@@ -192,7 +204,7 @@ def _split_ranges(n: int, fractions: Fractions) -> dict[Split, tuple[int, int]]:
     return {"train": (0, n_train), "calibration": (n_train, n_seen), "test": (n_seen, n)}
 
 
-def _as_batch(windows: Ids, first_index: int) -> Batch:
+def as_batch(windows: Ids, first_index: int) -> Batch:
     ids = torch.from_numpy(windows.astype(np.int64))  # (B, T+1)
     n, width = ids.shape
     return Batch(

@@ -13,8 +13,10 @@ import numpy as np
 import numpy.typing as npt
 import torch
 from tokenizers import Tokenizer
+from torch import Tensor
 
 from effaudit.datasets._dataset import Dataset, TextExample
+from effaudit.datasets._model_tokenizer import ModelTokenizer
 from effaudit.datasets._tokenize import PADDING, SEPARATOR, UNKNOWN, word_tokenizer
 from effaudit.errors import EffauditError
 from effaudit.record import Caution
@@ -35,6 +37,7 @@ class _Encoded:
     label: int
     index: int
     difficulty: float | None
+    segments: Ids | None = None
 
 
 @dataclass
@@ -55,7 +58,8 @@ class TextClassification(Dataset):
 
     Without a tokenizer a word-level one is fitted on the training split; a given one must have [PAD] and
     [UNK], and [SEP] where examples are pairs, which are encoded as `a [SEP] b`. Texts longer than
-    `max_tokens` are cut at the end, the longer of a pair first; an empty text is one unknown word.
+    `max_tokens` are cut at the end, the longer of a pair first; an empty text is one unknown word. A model's
+    own tokenizer adds the special tokens that it was trained with and joins pairs in its own way.
     """
 
     task = "classification"
@@ -66,13 +70,18 @@ class TextClassification(Dataset):
         class_names: Sequence[str],
         max_tokens: int,
         vocab_size: int,
-        tokenizer: Tokenizer | None = None,
+        tokenizer: Tokenizer | ModelTokenizer | None = None,
     ) -> None:
         self._examples, self._max_tokens = examples, max_tokens
         self.class_names, self.n_classes = tuple(class_names), len(class_names)
-        self.tokenizer = tokenizer or self._fitted_tokenizer(vocab_size)
+        self._own = tokenizer if isinstance(tokenizer, ModelTokenizer) else None
+        if isinstance(tokenizer, ModelTokenizer):
+            self.tokenizer = tokenizer.backend
+            self._padding, self._unknown = tokenizer.padding, tokenizer.unknown
+        else:
+            self.tokenizer = tokenizer or self._fitted_tokenizer(vocab_size)
+            self._padding, self._unknown = self._id_of(PADDING), self._id_of(UNKNOWN)
         self.vocab_size = self.tokenizer.get_vocab_size()
-        self._padding, self._unknown = self._id_of(PADDING), self._id_of(UNKNOWN)
         self._tallies: dict[Split, _Tally] = {}  # of the longest pass over each split
         self._training: list[_Encoded] | None = None
 
@@ -137,6 +146,8 @@ class TextClassification(Dataset):
             yield pool
 
     def _encode(self, examples: Sequence[TextExample], tally: _Tally) -> list[_Encoded]:
+        if self._own is not None:
+            return self._encode_as_own(self._own, examples, tally)
         assert self.tokenizer is not None
         texts = list(_all_texts(examples))
         tally.n_nul += sum("\0" in text for text in texts)
@@ -151,8 +162,26 @@ class TextClassification(Dataset):
             tally.labels[example.label] += 1
         return encoded
 
+    def _encode_as_own(self, own: ModelTokenizer, examples: Sequence[TextExample], tally: _Tally) -> list[_Encoded]:
+        texts = [e.text if e.text_pair is None else (e.text, e.text_pair) for e in examples]
+        encoded = []
+        for example, found in zip(examples, own.encode(texts, self._max_tokens), strict=True):
+            n_special = sum(found.special_tokens_mask)
+            tally.n_words += len(found.ids) - n_special
+            tally.n_unknown += 0 if own.unknown is None else found.ids.count(own.unknown)
+            tally.n_truncated += bool(found.overflowing)
+            tally.n_empty += len(found.ids) == n_special
+            ids = np.array(found.ids or [own.padding], dtype=np.int32)
+            has_segments = own.has_segments and example.text_pair is not None
+            segments = np.array(found.type_ids, dtype=np.int32) if has_segments else None
+            encoded.append(_Encoded(ids, example.label, tally.n_examples, example.difficulty, segments))
+            tally.n_examples += 1
+            tally.labels[example.label] += 1
+        return encoded
+
     def _joined(self, parts: list[list[int]], tally: _Tally) -> list[int]:
         """One example's ids, cut to max_tokens."""
+        assert self._unknown is not None
         for part in parts:
             tally.n_words += len(part)
             tally.n_unknown += part.count(self._unknown)
@@ -181,7 +210,17 @@ class TextClassification(Dataset):
             index=torch.tensor([example.index for example in examples]),
             is_padded=min(lengths) < max(lengths),
             difficulty=torch.tensor(difficulty, dtype=torch.float32) if len(difficulty) == len(examples) else None,
+            segments=self._collated_segments(examples, tokens.shape),
         )
+
+    def _collated_segments(self, examples: Sequence[_Encoded], shape: tuple[int, ...]) -> Tensor | None:
+        if all(example.segments is None for example in examples):
+            return None
+        segments = np.zeros(shape, dtype=np.int64)  # (B, T)
+        for row, example in zip(segments, examples, strict=True):
+            if example.segments is not None:
+                row[: len(example.segments)] = example.segments
+        return torch.from_numpy(segments)
 
     def _epoch(self, batch_size: int, seed: int, epoch: int) -> list[npt.NDArray[np.int64]]:
         """The epoch's batches as positions in the training split: random, of like length, in random order."""

@@ -6,8 +6,9 @@ from pathlib import Path
 
 from tokenizers import Tokenizer
 
-from effaudit.datasets._characters import CharacterModelling
+from effaudit.datasets._dataset import Dataset
 from effaudit.datasets._long_text import FileText
+from effaudit.datasets._next_tokens import long_text
 from effaudit.errors import EffauditError
 from effaudit.profile_spec import DataSpec, Spec, validated
 
@@ -16,7 +17,7 @@ class Options(Spec):
     """`chars` has no options."""
 
 
-def open_dataset(spec: DataSpec, tokenizer: Tokenizer | None = None) -> CharacterModelling:
+def open_dataset(spec: DataSpec, tokenizer: Tokenizer | None = None) -> Dataset:
     """The text file named after the colon.
 
     Raises EffauditError when it is missing, not UTF-8, or too short.
@@ -25,4 +26,4 @@ def open_dataset(spec: DataSpec, tokenizer: Tokenizer | None = None) -> Characte
     path = spec.dataset.partition(":")[2]
     if not path:
         raise EffauditError("`chars` needs a text file", "write `chars:<path>`")
-    return CharacterModelling(FileText(Path(path).expanduser()), spec.max_tokens, tokenizer)
+    return long_text(FileText(Path(path).expanduser()), spec.max_tokens, tokenizer)

@@ -8,9 +8,10 @@ from __future__ import annotations
 
 from tokenizers import Tokenizer
 
-from effaudit.datasets._characters import CharacterModelling
+from effaudit.datasets._dataset import Dataset
 from effaudit.datasets._folder import find_files
 from effaudit.datasets._long_text import FileText
+from effaudit.datasets._next_tokens import long_text
 from effaudit.profile_spec import DataSpec, Spec, validated
 
 FRACTIONS = (0.9, 0.05, 0.05)
@@ -20,7 +21,7 @@ class Options(Spec):
     """`enwik8` has no options."""
 
 
-def open_dataset(spec: DataSpec, tokenizer: Tokenizer | None = None) -> CharacterModelling:
+def open_dataset(spec: DataSpec, tokenizer: Tokenizer | None = None) -> Dataset:
     """The file `enwik8`, or one whose name starts so, in the folder `spec.path`.
 
     Raises EffauditError that says what is expected where.
@@ -28,4 +29,4 @@ def open_dataset(spec: DataSpec, tokenizer: Tokenizer | None = None) -> Characte
     validated(Options, spec.options, "data options of `enwik8`")
     _, files = find_files(spec, [{"text": ["enwik8", "enwik8.*"]}])
     text = FileText(files["text"], may_be_cut=True)
-    return CharacterModelling(text, spec.max_tokens, tokenizer, fractions=FRACTIONS, has_unknown=False)
+    return long_text(text, spec.max_tokens, tokenizer, fractions=FRACTIONS, has_unknown=False)

@@ -8,8 +8,9 @@ from __future__ import annotations
 
 from tokenizers import Tokenizer
 
-from effaudit.datasets._characters import CharacterModelling
+from effaudit.datasets._dataset import Dataset
 from effaudit.datasets._long_text import MemoryText
+from effaudit.datasets._next_tokens import long_text
 from effaudit.errors import EffauditError
 from effaudit.profile_spec import DataSpec, Spec, validated
 
@@ -18,7 +19,7 @@ class Options(Spec):
     """`prose` has no options."""
 
 
-def open_dataset(spec: DataSpec, tokenizer: Tokenizer | None = None) -> CharacterModelling:
+def open_dataset(spec: DataSpec, tokenizer: Tokenizer | None = None) -> Dataset:
     """Python's documentation topics as one text.
 
     Raises EffauditError where this Python was packaged without them.
@@ -29,4 +30,4 @@ def open_dataset(spec: DataSpec, tokenizer: Tokenizer | None = None) -> Characte
     except ImportError:
         raise EffauditError("this Python ships no `pydoc_data.topics`", "use `chars:<path>` with a text file") from None
     text = "\n\n".join(topics[name] for name in sorted(topics))
-    return CharacterModelling(MemoryText("prose", text), spec.max_tokens, tokenizer)
+    return long_text(MemoryText("prose", text), spec.max_tokens, tokenizer)

@@ -7,9 +7,10 @@ from __future__ import annotations
 
 from tokenizers import Tokenizer
 
-from effaudit.datasets._characters import CharacterModelling
+from effaudit.datasets._dataset import Dataset
 from effaudit.datasets._folder import find_files
 from effaudit.datasets._long_text import FileText
+from effaudit.datasets._next_tokens import long_text
 from effaudit.profile_spec import DataSpec, Spec, validated
 
 
@@ -17,11 +18,11 @@ class Options(Spec):
     """`tiny_shakespeare` has no options."""
 
 
-def open_dataset(spec: DataSpec, tokenizer: Tokenizer | None = None) -> CharacterModelling:
+def open_dataset(spec: DataSpec, tokenizer: Tokenizer | None = None) -> Dataset:
     """The file `input.txt` in the folder `spec.path`.
 
     Raises EffauditError that says what is expected where.
     """
     validated(Options, spec.options, "data options of `tiny_shakespeare`")
     _, files = find_files(spec, [{"text": ["input.txt"]}])
-    return CharacterModelling(FileText(files["text"]), spec.max_tokens, tokenizer, has_unknown=False)
+    return long_text(FileText(files["text"]), spec.max_tokens, tokenizer, has_unknown=False)

@@ -40,8 +40,8 @@ class Sample:
 
 
 def positions(batch: Batch) -> int:
-    """B x T, padding included: what a batch costs before anything is skipped."""
-    return batch.tokens.numel()
+    """What a batch costs before anything is skipped."""
+    return batch.n_positions
 
 
 def sample(works: Sequence[Workload]) -> list[Sample]:
@@ -73,11 +73,11 @@ def _sample(work: Workload) -> Sample:
 
 
 def largest(work: Workload, n: int) -> list[Batch]:
-    """The `n` batches that need most memory: by B x T x T (attention scores), the first of equals.
+    """The `n` batches that need most memory: by B x T x T (attention scores) or elements, the first of equals.
 
     Raises EffauditError when the stream is empty.
     """
-    keyed = ((batch.tokens.numel() * batch.tokens.shape[1], -i, batch) for i, batch in enumerate(work.batches()))
+    keyed = ((batch.n_positions * batch.tokens.shape[1], -i, batch) for i, batch in enumerate(work.batches()))
     found = [batch for *_, batch in heapq.nlargest(n, keyed, key=lambda item: item[:2])]
     if not found:
         raise EffauditError(f"no batches for `{work.name}`: the split is empty")

@@ -13,6 +13,7 @@ from torch import nn
 
 from effaudit.example_table import Spill
 from effaudit.flop_counting import FlopCount, attention_of, counted_pass
+from effaudit.parameters import count_parameters
 from effaudit.profile_spec import AuditSpec
 from effaudit.record import Better, Caution, Findings, Measurement, ModuleRow, unavailable
 from effaudit.workload import Batch, Execution, HasDenseAttention, Routing, Workload
@@ -57,7 +58,7 @@ def _measure_one(work: Workload) -> Findings:
     with counted_pass(work.model) as counter:
         for batch in work.batches():
             with counter:
-                output = work.run(batch)
+                output = work.routed(batch)
             if formula.reason is None:
                 formula.add(work, batch, output.routing)
     count = counter.count()
@@ -73,12 +74,6 @@ def _measure_one(work: Workload) -> Findings:
         examples=formula.examples if formula.reason is None else None,
         cautions=_cautions(count, formula, work.execution),
     )
-
-
-def count_parameters(model: nn.Module) -> int:
-    """Parameters of a model, shared tensors once, buffers left out."""
-    unique = {(p.data_ptr() or id(p), p.shape): p.numel() for p in model.parameters()}
-    return sum(unique.values())
 
 
 def _params(model: nn.Module) -> Measurement:

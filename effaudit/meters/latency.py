@@ -57,8 +57,10 @@ def measure(works: Sequence[Workload], settings: AuditSpec, clock: Clock = time.
         watch = _load.LoadWatch()
         n_rounds = _run_rounds(turns, settings, clock)
         load = watch.read()
-    shared = (*load.cautions(settings.threads), *_slow_dtype(works, settings))
-    return [_findings(turn, n_rounds, len(turns), settings.threads, shared) for turn in turns]
+    shared = load.cautions(settings.threads)
+    return [
+        _findings(turn, n_rounds, len(turns), settings.threads, (*shared, *_slow_dtype(turn.work))) for turn in turns
+    ]
 
 
 def _timed(work: Workload, batch: Batch, clock: Clock) -> float:
@@ -83,7 +85,7 @@ def _fit(turns: list[_Turn], settings: AuditSpec) -> None:
 
 
 def _warm_up(turn: _Turn) -> None:
-    shapes = {tuple(batch.tokens.shape): batch for batch in turn.sample.batches}
+    shapes = {batch.shape: batch for batch in turn.sample.batches}
     for batch in shapes.values():
         for _ in range(WARMUP_RUNS):
             turn.work.run(batch)
@@ -152,11 +154,13 @@ def _throughput(turn: _Turn, n_rounds: int, method: str, cautions: tuple[Caution
     if round_s.min() <= 0:
         reason = "the clock did not advance"
         return [unavailable(f"throughput.{what}", "1/s", "higher", reason) for what in ("examples", "tokens")]
-    counts = {
-        "examples": sum(batch.n_examples for batch in turn.sample.batches),
-        "tokens": sum(int(batch.mask.sum()) for batch in turn.sample.batches),
-    }
+    batches = turn.sample.batches
+    counts = {"examples": sum(batch.n_examples for batch in batches)}
     found = []
+    if all(batch.has_tokens for batch in batches):
+        counts["tokens"] = sum(int(batch.mask.sum()) for batch in batches)
+    else:
+        found.append(unavailable("throughput.tokens", "1/s", "higher", "the inputs are no tokens"))
     for what, n in counts.items():
         rates = tuple(float(n / seconds) for seconds in round_s)
         told = f"{what} over total time, padding excluded; {method}"
@@ -197,8 +201,8 @@ def _noise(turn: _Turn) -> tuple[Caution, ...]:
     )
 
 
-def _slow_dtype(works: Sequence[Workload], settings: AuditSpec) -> tuple[Caution, ...]:
-    if settings.dtype != "bfloat16" or all(device.has_fast_bf16(work.device) for work in works):
+def _slow_dtype(work: Workload) -> tuple[Caution, ...]:
+    if work.dtype != "bfloat16" or device.has_fast_bf16(work.device):
         return ()
     text = "this CPU has no bfloat16 instructions (AVX512-BF16, AMX, Arm BF16): bfloat16 is emulated and slow"
     return (Caution(code="slow_dtype", text=text, hint="use --dtype float32"),)

@@ -12,15 +12,14 @@ import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from itertools import chain
 from pathlib import Path
 
 import psutil
 import torch
-from torch import nn
 
 from effaudit import device
 from effaudit.meters import _heap, _sampling
+from effaudit.parameters import weight_bytes
 from effaudit.profile_spec import AuditSpec
 from effaudit.record import Caution, Findings, Measurement, unavailable
 from effaudit.workload import Batch, Workload
@@ -69,15 +68,6 @@ def _measurements(work: Workload) -> Iterator[Measurement]:
         method="parameters and buffers, shared storage once",
         value=weight_bytes(work.model),
     )
-
-
-def weight_bytes(model: nn.Module) -> int:
-    """Bytes of parameters and buffers; storage that several share counts once."""
-    storages = {}
-    for tensor in chain(model.parameters(), model.buffers()):
-        storage = tensor.untyped_storage()
-        storages[(str(tensor.device), storage.data_ptr() or id(tensor))] = storage.nbytes()
-    return sum(storages.values())
 
 
 def _cuda(work: Workload, batches: list[Batch], told: str) -> Iterator[Measurement]:

@@ -37,7 +37,9 @@ def headers(records: Sequence[AuditRecord]) -> list[str]:
     for record in records:
         work, env = record.workload, record.environment
         name = record.profile.get("name", "audit")
-        counts = f"{units.number(work.n_examples)} examples, {units.number(work.n_tokens)} tokens"
+        counts = f"{units.number(work.n_examples)} examples"
+        if work.n_tokens is not None:
+            counts += f", {units.number(work.n_tokens)} tokens"
         lines[f"{name}: {work.dataset}/{work.split}, {counts}, batches of {work.batch_size}"] = None
         threads = f"{env.threads} thread{'' if env.threads == 1 else 's'}"
         lines[f"{env.device} ({env.device_name}), {threads}, {env.dtype}, torch {env.torch}"] = None

@@ -2,6 +2,7 @@
 
 import gc
 import random
+from dataclasses import replace
 
 import psutil
 import pytest
@@ -179,9 +180,10 @@ def test_own_work_is_not_taken_for_others(monkeypatch):
 def test_bfloat16_without_instructions_is_said(monkeypatch):
     monkeypatch.setattr(latency.device, "has_fast_bf16", lambda device: False)
     clock = FakeClock()
-    spec = AuditSpec(rounds=2, dtype="bfloat16")
-    (found,) = measure([workload(lambda _: clock.advance(0.01))], clock, spec)
+    plain = workload(lambda _: clock.advance(0.01))
+    found, other = measure([replace(plain, dtype="bfloat16"), plain], clock)
     assert [c.code for c in found["latency.p50"].cautions] == ["slow_dtype"]
+    assert other["latency.p50"].cautions == ()
 
 
 def test_no_collection_inside_timed_regions():

@@ -1,0 +1,60 @@
+"""How a loaded model is made ready to run otherwise than as it was written: quantised, compiled."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import warnings
+
+import torch
+from torch import nn
+
+from effaudit.errors import EffauditError
+from effaudit.profile_spec import ModelSpec
+from effaudit.variants._own import OwnModel
+
+COMPILERS = ("c++", "g++", "clang++")  # where $CXX names none: torch.compile needs one for a CPU
+
+
+def prepared(model: nn.Module, spec: ModelSpec) -> nn.Module:
+    """The model as `spec.run` wants it, in place.
+
+    Raises EffauditError where this model, torch or machine cannot do it.
+    """
+    run = spec.run
+    if not (run.quantize or run.compile):
+        return model
+    if not isinstance(model, OwnModel) and spec.variant != "dense":
+        what = "quantize" if run.quantize else "compile"
+        raise EffauditError(
+            f"`{spec.name}`: {what} does not go with `{spec.variant}`, whose skipping takes its matrices apart",
+            "it works for dense, hf and python models",
+        )
+    if run.quantize:
+        model = _quantised(model, spec)
+    return _compiled(model, spec) if run.compile else model
+
+
+def _quantised(model: nn.Module, spec: ModelSpec) -> nn.Module:
+    """Linear layers with int8 weights, by torch's dynamic quantisation, which runs on CPUs alone."""
+    if not any(type(module) is nn.Linear for module in model.modules()):
+        raise EffauditError(f"`{spec.name}` has no linear layer to quantise", "leave quantize out")
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # torch announces a successor
+            done: nn.Module = torch.ao.quantization.quantize_dynamic(
+                model, {nn.Linear}, dtype=torch.qint8, inplace=True
+            )
+    except (AttributeError, RuntimeError) as error:
+        raise EffauditError(f"`{spec.name}`: this torch cannot quantise it: {error}", "leave quantize out") from error
+    return done
+
+
+def _compiled(model: nn.Module, spec: ModelSpec) -> nn.Module:
+    if not any(shutil.which(name) for name in (os.environ.get("CXX", ""), *COMPILERS) if name):
+        raise EffauditError(f"`{spec.name}`: torch.compile finds no C++ compiler here", "install one, or set CXX")
+    if isinstance(model, OwnModel):
+        model.compile_inner()
+        return model
+    compiled: nn.Module = torch.compile(model)  # type: ignore[assignment]
+    return compiled

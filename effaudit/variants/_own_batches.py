@@ -1,0 +1,115 @@
+"""Inputs that a model of the user's own brings along, as batches that meters understand."""
+
+from __future__ import annotations
+
+import hashlib
+import inspect
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import replace
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from effaudit.datasets._dataset import Dataset
+from effaudit.errors import EffauditError
+from effaudit.workload import IGNORED_LABEL, Batch, Inputs, Split
+
+KINDS = "a tensor, a dict of keyword arguments, or a pair of one of these and labels"
+
+
+class OwnBatches(Dataset):
+    """What a module's `batches()` yields, the same for every split; its labels, where it brings some, are the task."""
+
+    def __init__(self, source: Callable[..., Iterable[object]], name: str) -> None:
+        self._source, self._name = source, name
+        self.takes_size = "batch_size" in inspect.signature(source).parameters
+        first = next(iter(self.batches("test", 1 if self.takes_size else 0)), None)
+        if first is None:
+            raise EffauditError(f"`{name}`: its batches() yields nothing", f"yield {KINDS}")
+        self.task = "causal_lm" if first.labels.dim() == 2 else "classification"
+        self.vocab_size = 0
+
+    def batches(self, split: Split, batch_size: int, limit: int | None = None) -> Iterator[Batch]:
+        """The module's own order and, unless it asks for `batch_size`, its own size."""
+        n = 0
+        for item in self._source(**({"batch_size": batch_size} if self.takes_size else {})):
+            batch = _batch(item, n, self._name)
+            if limit is not None and n + batch.n_examples > limit:
+                batch = _first(batch, limit - n)
+            n += batch.n_examples
+            if batch.n_examples:
+                yield batch
+            if n == limit:
+                return
+
+    def training_batches(self, batch_size: int, seed: int, first_step: int = 0) -> Iterator[Batch]:
+        raise EffauditError("models of one's own are audited, not trained", "train it with its own code")
+
+    def sha256(self, split: Split) -> str:
+        digest = hashlib.sha256()
+        for batch in self.batches(split, 1):
+            tensors = batch.inputs.tensors() if batch.inputs is not None else [batch.tokens]
+            for tensor in (*tensors, batch.labels):
+                digest.update(f"{tensor.dtype}{list(tensor.shape)}".encode())
+                digest.update(tensor.detach().cpu().contiguous().flatten().view(torch.uint8).numpy().tobytes())
+        return digest.hexdigest()
+
+
+def _batch(item: object, first_index: int, name: str) -> Batch:
+    """One batch of whatever the module yields.
+
+    Raises EffauditError for what is none, and for examples that do not match their labels.
+    """
+    if isinstance(item, Batch):
+        return replace(item, index=torch.arange(first_index, first_index + item.n_examples))
+    given, labels = item if isinstance(item, tuple | list) and len(item) == 2 else (item, None)
+    if isinstance(given, Mapping):
+        kwargs = dict(given)
+        labels = kwargs.pop("labels", labels)
+        inputs = Inputs((), kwargs)
+    elif isinstance(given, Tensor):
+        inputs = Inputs((given,))
+    else:
+        raise EffauditError(f"`{name}`: its batches() yields a {type(item).__name__}", f"yield {KINDS}")
+    tensors = inputs.tensors()
+    if not tensors or tensors[0].dim() == 0 or (labels is not None and not isinstance(labels, Tensor)):
+        raise EffauditError(f"`{name}`: its batches() yields no tensors", f"yield {KINDS}")
+    n = tensors[0].shape[0]
+    if labels is not None and (labels.dim() == 0 or labels.shape[0] != n):
+        raise EffauditError(f"`{name}`: a batch has {n} examples and {list(labels.shape)} labels", f"yield {KINDS}")
+    return _tokens(inputs, labels, n, first_index)
+
+
+def _tokens(inputs: Inputs, labels: Tensor | None, n: int, first_index: int) -> Batch:
+    """With `input_ids` among the inputs the examples are made of tokens, else each stands for itself."""
+    index = torch.arange(first_index, first_index + n)
+    ids = inputs.kwargs.get("input_ids")
+    nothing = torch.full((n,), IGNORED_LABEL)
+    if isinstance(ids, Tensor) and set(inputs.kwargs) <= {"input_ids", "attention_mask"}:
+        given = inputs.kwargs.get("attention_mask")
+        mask = torch.ones_like(ids, dtype=torch.bool) if given is None else given.bool()
+        return Batch(ids, mask, nothing if labels is None else labels, index, is_padded=not bool(mask.all()))
+    return Batch(
+        tokens=torch.zeros(n, 1, dtype=torch.int64),
+        mask=torch.ones(n, 1, dtype=torch.bool),
+        labels=nothing if labels is None else labels.long(),
+        index=index,
+        is_padded=False,
+        inputs=inputs,
+    )
+
+
+def _first(batch: Batch, n: int) -> Batch:
+    """The first `n` examples: every tensor that has one row an example is cut."""
+    whole = batch.n_examples
+
+    def cut(tensor: Tensor) -> Tensor:
+        return tensor[:n] if tensor.dim() and tensor.shape[0] == whole else tensor
+
+    parts: dict[str, Any] = {
+        name: cut(value)
+        for name in ("tokens", "mask", "labels", "index", "difficulty", "segments")
+        if (value := getattr(batch, name)) is not None
+    }
+    return replace(batch, **parts, inputs=None if batch.inputs is None else batch.inputs.map(cut))
