@@ -56,6 +56,8 @@ def train(
 
 def _refuse_early(profile: AuditProfile, spec: ModelSpec) -> None:
     """Raises EffauditError for what would only be seen after other models were trained, or never."""
+    if spec.is_own:
+        raise EffauditError(f"`{spec.name}` is trained elsewhere: here it is only audited", "pick others with --model")
     stem, _, kind = spec.name.rpartition(".")
     if kind in KINDS and stem in {other.name for other in profile.models}:
         hint = f"give the model `{spec.name}` another `name:`"

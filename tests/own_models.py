@@ -20,7 +20,13 @@ from effaudit.record import AuditRecord
 WORDS = ("good", "bad", "film", "book", "very", "not", "a", "the", "was", "is")
 SPECIALS = ("[PAD]", "[UNK]", "[CLS]", "[SEP]")
 VOCAB = len(SPECIALS) + len(WORDS)
-TEXTS = [("a good film", 1), ("the book was very bad", 0), ("not a bad book", 1), ("bad", 0), ("the film is very good", 1)]
+TEXTS = [
+    ("a good film", 1),
+    ("the book was very bad", 0),
+    ("not a bad book", 1),
+    ("bad", 0),
+    ("the film is very good", 1),
+]
 
 BERT: dict[str, Any] = {
     "model_type": "bert",

@@ -15,6 +15,7 @@ from effaudit.datasets._dataset import Dataset
 from effaudit.errors import EffauditError
 from effaudit.workload import IGNORED_LABEL, Batch, Inputs, Split
 
+SURVEY_SIZE = 32  # where the module asks for a size: the hash does not depend on how it is audited
 KINDS = "a tensor, a dict of keyword arguments, or a pair of one of these and labels"
 
 
@@ -23,17 +24,23 @@ class OwnBatches(Dataset):
 
     def __init__(self, source: Callable[..., Iterable[object]], name: str) -> None:
         self._source, self._name = source, name
-        self.takes_size = "batch_size" in inspect.signature(source).parameters
-        first = next(iter(self.batches("test", 1 if self.takes_size else 0)), None)
-        if first is None:
+        self._takes_size = "batch_size" in inspect.signature(source).parameters
+        digest, highest, n_label_axes = hashlib.sha256(), IGNORED_LABEL, 0
+        for batch in self.batches("test", SURVEY_SIZE):
+            n_label_axes, highest = batch.labels.dim(), max(highest, int(batch.labels.max()))
+            for tensor in (*(batch.inputs.tensors() if batch.inputs is not None else [batch.tokens]), batch.labels):
+                digest.update(f"{tensor.dtype}{list(tensor.shape)}".encode())
+                digest.update(tensor.detach().cpu().contiguous().flatten().view(torch.uint8).numpy().data)
+        if not n_label_axes:
             raise EffauditError(f"`{name}`: its batches() yields nothing", f"yield {KINDS}")
-        self.task = "causal_lm" if first.labels.dim() == 2 else "classification"
-        self.vocab_size = 0
+        self.task = "causal_lm" if n_label_axes == 2 else "classification"
+        self.n_classes = highest + 1 if highest >= 0 else None
+        self.vocab_size, self._sha256 = 0, digest.hexdigest()
 
     def batches(self, split: Split, batch_size: int, limit: int | None = None) -> Iterator[Batch]:
         """The module's own order and, unless it asks for `batch_size`, its own size."""
         n = 0
-        for item in self._source(**({"batch_size": batch_size} if self.takes_size else {})):
+        for item in self._source(**({"batch_size": batch_size} if self._takes_size else {})):
             batch = _batch(item, n, self._name)
             if limit is not None and n + batch.n_examples > limit:
                 batch = _first(batch, limit - n)
@@ -47,13 +54,7 @@ class OwnBatches(Dataset):
         raise EffauditError("models of one's own are audited, not trained", "train it with its own code")
 
     def sha256(self, split: Split) -> str:
-        digest = hashlib.sha256()
-        for batch in self.batches(split, 1):
-            tensors = batch.inputs.tensors() if batch.inputs is not None else [batch.tokens]
-            for tensor in (*tensors, batch.labels):
-                digest.update(f"{tensor.dtype}{list(tensor.shape)}".encode())
-                digest.update(tensor.detach().cpu().contiguous().flatten().view(torch.uint8).numpy().tobytes())
-        return digest.hexdigest()
+        return self._sha256
 
 
 def _batch(item: object, first_index: int, name: str) -> Batch:

@@ -30,7 +30,7 @@ from effaudit.variants._own_batches import OwnBatches
 
 TASKS = ("classification", "causal_lm")
 
-FROM_DATA = ("vocab_size", "n_classes", "max_tokens")  # a factory that asks for these by name gets the data's
+FROM_DATA = ("vocab_size", "n_classes", "max_tokens")  # a factory that requires these gets the data's
 
 
 class Options(OwnOptions):
@@ -104,7 +104,8 @@ def _data_keywords(factory: Callable[..., object], order: Order, options: Option
         parameters = inspect.signature(factory).parameters
     except (TypeError, ValueError):
         return {}
-    wanted = [key for key in FROM_DATA if key in parameters and key not in options.keywords]
+    required = [name for name, parameter in parameters.items() if parameter.default is parameter.empty]
+    wanted = [key for key in FROM_DATA if key in required and key not in options.keywords]
     if not wanted:
         return {}
     dataset = order.data.under(None)
