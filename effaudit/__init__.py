@@ -4,6 +4,7 @@
     records = effaudit.audit("demo", limit=64)           # what `effaudit compare demo --limit 64` finds
     record = effaudit.load_record("reports/runs/…/tsa.json")
     deltas = effaudit.compare(before, after)             # records, measurement by measurement
+    effaudit.log_routing(layer=i, tokens=mask)           # inside a forward of yours: what it leaves out
 
 Importing this package imports no torch: what is named here is loaded when it is first used.
 """
@@ -20,9 +21,10 @@ if TYPE_CHECKING:
     from effaudit.flop_counting import count_flops
     from effaudit.profile_spec import AuditProfile
     from effaudit.record import AuditRecord, load_record
+    from effaudit.route_logging import log_routing
     from effaudit.version import VERSION as __version__
 
-__all__ = ["EffauditError", "__version__", "audit", "compare", "count_flops", "load_record"]
+__all__ = ["EffauditError", "__version__", "audit", "compare", "count_flops", "load_record", "log_routing"]
 
 _HOMES = {
     "EffauditError": ("errors", "EffauditError"),
@@ -30,6 +32,7 @@ _HOMES = {
     "compare": ("comparison", "compare"),
     "count_flops": ("flop_counting", "count_flops"),
     "load_record": ("record", "load_record"),
+    "log_routing": ("route_logging", "log_routing"),
 }
 
 
@@ -52,7 +55,8 @@ def __getattr__(name: str) -> Any:
     if name not in _HOMES:
         raise AttributeError(f"module `effaudit` has no `{name}`")
     module, attribute = _HOMES[name]
-    return getattr(import_module(f"effaudit.{module}"), attribute)
+    found = globals()[name] = getattr(import_module(f"effaudit.{module}"), attribute)
+    return found
 
 
 def __dir__() -> list[str]:

@@ -115,6 +115,8 @@ def _audit_part(
         meters = list(dict.fromkeys(name for name in (*METERS, *settings.meters) if name in settings.meters))
         found: list[list[Findings]] = [[] for _ in works]
 
+        other_tokens = _other_tokens(list(about.values()))
+
         def records(*cautions: Caution) -> list[AuditRecord]:
             return [
                 _record(
@@ -123,7 +125,7 @@ def _audit_part(
                     about[id(model.dataset)],
                     model,
                     findings,
-                    (*model.dataset.cautions(), *cautions),
+                    (*model.dataset.cautions(), *other_tokens, *cautions),
                     folder,
                 )
                 for model, findings in zip(models, found, strict=True)
@@ -203,7 +205,17 @@ def _describe(profile: AuditProfile, dataset: Dataset, stream: Stream) -> Worklo
         batch_size=profile.data.batch_size,
         sha256=dataset.sha256(profile.data.split),
         class_names=dataset.class_names,
+        tokenizer=dataset.own_tokenizer,
     )
+
+
+def _other_tokens(about: list[WorkloadInfo]) -> tuple[Caution, ...]:
+    counts = sorted({info.n_tokens for info in about if info.n_tokens is not None})
+    if len({info.tokenizer for info in about}) == 1 or len(counts) == 1:
+        return ()
+    text = f"the models read the same texts as {' and '.join(f'{n} tokens' for n in counts)}, each in its own"
+    hint = "compare what a text costs, not what a token does"
+    return (Caution(code="other_tokens", text=text, hint=hint),)
 
 
 def _record(

@@ -66,7 +66,9 @@ def compare_measurement(before: AuditRecord, after: AuditRecord, name: str) -> D
         span = None if paired.ratio is None else (paired.ratio.low, paired.ratio.high)
         difference = (paired.difference.low, paired.difference.high)
         return Delta(name, old.value, new.value, ratio, span, verdict, reason, difference)
-    interval = ratio_interval(old, new, before.workload.n_examples)
+    # Under other tokenizers the batches are not the same: their samples do not pair.
+    is_paired = before.workload.tokenizer == after.workload.tokenizer
+    interval = ratio_interval(old, new, before.workload.n_examples, is_paired)
     verdict, reason = _verdict(old, new, ratio, interval)
     return Delta(name, old.value, new.value, ratio, interval, verdict, reason)
 
@@ -98,7 +100,8 @@ def workload_difference(before: AuditRecord, after: AuditRecord) -> str:
     old, new = before.workload, after.workload
     if (old.sha256, old.split) != (new.sha256, new.split):
         return f"another workload: {old.dataset}/{old.split} and {new.dataset}/{new.split} differ in content"
-    for field in ("n_examples", "n_tokens", "batch_size"):
+    same_tokens = old.tokenizer == new.tokenizer
+    for field in ("n_examples", *(("n_tokens",) if same_tokens else ()), "batch_size"):
         if (a := getattr(old, field)) != (b := getattr(new, field)):
             return f"another workload: {field} {a} and {b}"
     return ""
@@ -170,7 +173,7 @@ def _direction(old: Measurement, new: Measurement) -> Verdict:
     return "better" if is_lower == (new.better == "lower") else "worse"
 
 
-def ratio_interval(before: Measurement, after: Measurement, n_examples: int) -> Interval | None:
+def ratio_interval(before: Measurement, after: Measurement, n_examples: int, is_paired: bool = True) -> Interval | None:
     """The 95 % interval of after / before; None without enough raw samples.
 
     Accuracies, which have no raw samples, get the binomial interval over `n_examples`: unpaired, so too
@@ -183,7 +186,7 @@ def ratio_interval(before: Measurement, after: Measurement, n_examples: int) -> 
     last = before.name.rpartition(".")[2]
     if last != "p50" and last[:1] == "p" and last[1:].isdigit():
         return None
-    if len(before.samples) != len(after.samples):
+    if not is_paired or len(before.samples) != len(after.samples):
         return _unpaired_interval(before, after)
     # Models are timed in turns over the same batches: samples of one index belong together.
     found = stats.ratio_interval(before.samples, after.samples)

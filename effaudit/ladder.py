@@ -8,6 +8,7 @@ from itertools import pairwise
 from typing import Literal
 
 from effaudit.comparison import Interval, compare_measurement, workload_difference
+from effaudit.model_targets import OWN
 from effaudit.record import AuditRecord, Measurement, Source
 
 Step = Literal["claimed", "skipped", "FLOPs", "latency", "energy"]
@@ -57,14 +58,23 @@ class Ladder:
 
 
 def reference_of(record: AuditRecord, records: Sequence[AuditRecord]) -> AuditRecord | None:
-    """The first dense record, of the workload and machine of `record` if there is one."""
+    """The first dense record, of the workload and machine of `record` if there is one.
+
+    Without any, the first model of the user's own.
+    """
     dense = [r for r in records if r.model.variant == REFERENCE_VARIANT]
+    dense = dense or [r for r in records if r.model.variant in OWN][:1]
 
     def mismatch(other: AuditRecord) -> tuple[bool, bool]:
         is_elsewhere = other.environment.fingerprint != record.environment.fingerprint
         return bool(workload_difference(other, record)), is_elsewhere
 
     return min(dense, key=mismatch, default=None)
+
+
+def is_reference(record: AuditRecord, records: Sequence[AuditRecord]) -> bool:
+    """Whether others are held against it."""
+    return record.model.variant == REFERENCE_VARIANT or reference_of(record, records) is record
 
 
 def ladder(record: AuditRecord, records: Sequence[AuditRecord]) -> Ladder:
@@ -87,10 +97,10 @@ def ladder(record: AuditRecord, records: Sequence[AuditRecord]) -> Ladder:
 
 
 def n_layers(record: AuditRecord) -> int | None:
-    """Layers of the backbone, from the profile or else the per-layer table."""
-    size = record.profile.get("size")
+    """Layers of the backbone, from the per-layer table, or else the profile's where that has made the model."""
+    size = None if record.model.variant in OWN else record.profile.get("size")
     given = size.get("n_layers") if isinstance(size, dict) else None
-    return given if isinstance(given, int) and given > 0 else len(record.layers) or None
+    return len(record.layers) or (given if isinstance(given, int) and given > 0 else None)
 
 
 def _claimed(record: AuditRecord) -> Rung:

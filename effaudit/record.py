@@ -192,6 +192,7 @@ class WorkloadInfo(_Frozen):
     batch_size: int
     sha256: str
     class_names: tuple[str, ...] = ()
+    tokenizer: str | None = None  # identifies a model's own; the same texts are then another number of tokens
 
 
 class AuditRecord(_Frozen):

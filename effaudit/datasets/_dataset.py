@@ -35,6 +35,7 @@ class Dataset(ABC):
     class_names: tuple[str, ...] = ()
     is_characters: bool = False
     tokenizer: Tokenizer | None = None  # None where ids are fixed by the dataset
+    own_tokenizer: str | None = None  # identifies the tokenizer of a model of the user's own
 
     @abstractmethod
     def batches(self, split: Split, batch_size: int, limit: int | None = None) -> Iterator[Batch]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -37,7 +38,7 @@ class ModelTokenizer:
     @property
     def identity(self) -> str:
         """Equal where the ids of every text are equal."""
-        return f"{self.backend.to_str()} {self.padding}"
+        return hashlib.sha256(f"{self.backend.to_str()} {self.padding}".encode()).hexdigest()[:12]
 
     def encode(self, texts: Sequence[TextOrPair], max_tokens: int | None) -> list[Encoding]:
         """With special tokens, the longest text cut first; without `max_tokens` the text alone, whole."""

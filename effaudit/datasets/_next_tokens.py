@@ -28,6 +28,7 @@ class NextTokens(Dataset):
     def __init__(self, texts: Dataset) -> None:
         self._texts = texts
         self.vocab_size, self.tokenizer = texts.vocab_size, texts.tokenizer
+        self.own_tokenizer = texts.own_tokenizer
 
     def batches(self, split: Split, batch_size: int, limit: int | None = None) -> Iterator[Batch]:
         return map(_asking_for_next, self._texts.batches(split, batch_size, limit))
@@ -61,6 +62,7 @@ class TokenModelling(Dataset):
     def __init__(self, text: Text, max_tokens: int, tokenizer: ModelTokenizer, fractions: Fractions = TENTHS) -> None:
         self._text, self._max_tokens, self._own = LongText(text, fractions), max_tokens, tokenizer
         self.tokenizer, self.vocab_size = tokenizer.backend, tokenizer.vocab_size
+        self.own_tokenizer = tokenizer.identity
 
     def batches(self, split: Split, batch_size: int, limit: int | None = None) -> Iterator[Batch]:
         rest, n_windows, width = np.empty(0, dtype=np.int64), 0, self._max_tokens + 1

@@ -76,7 +76,7 @@ class TextClassification(Dataset):
         self.class_names, self.n_classes = tuple(class_names), len(class_names)
         self._own = tokenizer if isinstance(tokenizer, ModelTokenizer) else None
         if isinstance(tokenizer, ModelTokenizer):
-            self.tokenizer = tokenizer.backend
+            self.tokenizer, self.own_tokenizer = tokenizer.backend, tokenizer.identity
             self._padding, self._unknown = tokenizer.padding, tokenizer.unknown
         else:
             self.tokenizer = tokenizer or self._fitted_tokenizer(vocab_size)

@@ -165,7 +165,8 @@ def _conclusion(steps: Ladder) -> str:
 def _quality_part(record: AuditRecord, records: Sequence[AuditRecord]) -> str:
     quality, reference = main_quality(record), reference_of(record, records)
     if quality is None:
-        return "quality was not measured"
+        is_asked = any(m.name.startswith("quality.") for m in record.measurements)
+        return "its quality is not to be had" if is_asked else "quality was not measured"
     name = quality_name(quality)
     if reference is None:
         return f"{name} {quality_value(quality)}"

@@ -11,7 +11,7 @@ from rich.console import Console
 from rich.text import Text
 
 from effaudit import units
-from effaudit.ladder import REFERENCE_VARIANT
+from effaudit.ladder import is_reference
 from effaudit.record import AuditRecord
 from effaudit.renderers._in_depth import headers, notes, render_profile
 from effaudit.renderers._layout import WIDTH, left, right, shorten, wrap
@@ -59,7 +59,7 @@ def _reference_block(records: Sequence[AuditRecord]) -> list[str]:
     """The absolute figures of the dense models, which everything below is relative to."""
     lines = []
     for record in records:
-        if record.model.variant != REFERENCE_VARIANT:
+        if not is_reference(record, records):
             continue
         lines.append(f"{shorten(record.model.name, 50)}, the reference")
         for name, label in ABSOLUTES:
