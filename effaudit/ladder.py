@@ -110,6 +110,10 @@ def _claimed(record: AuditRecord) -> Rung:
             n = n_layers(record)
             if n is None:
                 return Rung("claimed", None, "unavailable", "number of layers unknown")
+            kept = [getattr(row, name.removeprefix("routing.")) for row in record.layers]
+            if record.model.variant in OWN and kept:  # a layer that logs nothing, None here, always runs
+                saving = sum(1 - share for share in kept if share is not None) / n
+                return _saving("claimed", saving, active, f"mean over layers of 1 - {name}")
             # The stem, the first block, always runs (TSA paper §2.5).
             return _saving("claimed", (n - 1) / n * (1 - _number(active)), active, f"(L-1)/L (1 - {name})")
     for name in ("routing.budget", "routing.head_fraction"):

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from effaudit.errors import EffauditError
 from effaudit.route_logging import LoggedRoute, RouteLog
-from effaudit.workload import Batch, Routing
+from effaudit.workload import Batch, Routing, real_positions
 
 # B examples, T positions that decide (tokens, patches, …), H heads or experts, L layers.
 
@@ -124,13 +124,6 @@ def _head_shares(logged: Sequence[Tensor], batch: Batch) -> Tensor:
         return each[:, 0]
     real = real_positions(batch, each.shape[1])[..., None].float()
     return (each * real).sum(dim=1) / real.sum(dim=1).clamp_min(1)
-
-
-def real_positions(batch: Batch, n_positions: int) -> Tensor:
-    """(B, T) bool: the batch's own mask where positions are its tokens, else all."""
-    if batch.mask.shape[1] == n_positions:
-        return batch.mask
-    return torch.ones(batch.n_examples, n_positions, dtype=torch.bool, device=batch.mask.device)
 
 
 def _refuse_misfit(kind: str, flat: Tensor, batch: Batch) -> None:

@@ -90,6 +90,13 @@ class Batch:
         return replace(self, **moved)
 
 
+def real_positions(batch: Batch, n_positions: int) -> Tensor:
+    """(B, T) bool: the batch's own mask where positions are its tokens, else all."""
+    if batch.mask.shape[1] == n_positions:
+        return batch.mask
+    return torch.ones(batch.n_examples, n_positions, dtype=torch.bool, device=batch.mask.device)
+
+
 @dataclass(frozen=True)
 class Routing:
     """The decisions of one forward pass, on its device; None where the variant makes no such choice."""

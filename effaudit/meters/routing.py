@@ -11,7 +11,7 @@ from torch import Tensor
 from effaudit.example_table import Spill
 from effaudit.profile_spec import AuditSpec
 from effaudit.record import Better, Findings, LayerRow, Measurement, unavailable
-from effaudit.workload import Batch, Routing, Workload
+from effaudit.workload import Batch, Routing, Workload, real_positions
 
 NO_TOKENS = "this model makes no decision per token"
 NO_GATE = "this model has no continuous gate: its decisions are hard from the start"
@@ -43,6 +43,7 @@ class Tally:
 
     n_layers: int
     examples: Spill
+    gated: tuple[int, ...] | None = None  # layers, from 0, that decide about tokens; None is all but the first
     soft: Means = field(init=False)
     hard: Means = field(init=False)
     budget: Means = field(init=False)
@@ -54,8 +55,11 @@ class Tally:
             setattr(self, name, Means(torch.zeros(self.n_layers, dtype=torch.float64)))
 
     def add(self, batch: Batch, routing: Routing) -> None:
-        real, n_real = batch.mask, float(batch.mask.sum())
+        self.gated = routing.gated
         kept = kept_tokens(batch, routing, self.n_layers)
+        decided = routing.gate if kept is None else kept
+        real = batch.mask if decided is None else real_positions(batch, decided.shape[1])
+        n_real = float(real.sum())
         if routing.gate is not None:
             self.soft.add(routing.gate[real].double().sum(dim=0), n_real)
         if kept is not None:
@@ -82,20 +86,29 @@ def kept_tokens(batch: Batch, routing: Routing, n_layers: int) -> Tensor | None:
     return layers < exits[..., None]
 
 
+def gated_layers(gated: tuple[int, ...] | None, n_layers: int) -> list[int]:
+    """The layers, from 0, that decide about tokens: those that are said, else all but the stem."""
+    return list(range(1, n_layers) if gated is None else gated)
+
+
 def _columns(batch: Batch, routing: Routing, kept: Tensor | None) -> dict[str, list[float]]:
     """What the example table shows of a batch, a value an example."""
-    n_real = batch.mask.sum(dim=1).clamp_min(1)
+    decided = routing.exits if kept is None else kept
+    is_by_position = decided is not None and decided.dim() > 1
+    real = real_positions(batch, decided.shape[1]) if decided is not None and is_by_position else batch.mask
+    n_real = real.sum(dim=1).clamp_min(1)
     columns: dict[str, list[float]] = {}
     if routing.budget is not None:
         columns["budget"] = routing.budget.mean(dim=1).tolist()
     if routing.heads is not None:
         columns["heads"] = routing.heads.float().mean(dim=(1, 2)).tolist()
-    if kept is not None and kept.shape[2] > 1:
-        share = kept[:, :, 1:].float().mean(dim=2) * batch.mask
+    gated = gated_layers(routing.gated, 0 if kept is None else kept.shape[2])
+    if kept is not None and gated:
+        share = kept[:, :, gated].float().mean(dim=2) * real
         columns["alpha_hard"] = (share.sum(dim=1) / n_real).tolist()
     if routing.exits is not None:
         exits = routing.exits.float()
-        per_example = exits if exits.dim() == 1 else (exits * batch.mask).sum(dim=1) / n_real
+        per_example = exits if exits.dim() == 1 else (exits * real).sum(dim=1) / n_real
         columns["exit_layer"] = per_example.tolist()
     return columns
 
@@ -106,18 +119,21 @@ def measure(works: Sequence[Workload], settings: AuditSpec) -> list[Findings]:
 
 
 def _measure_one(work: Workload) -> Findings:
-    tally = Tally(work.n_layers, Spill(work.scratch))
+    tally = None
     for batch in work.batches():
-        tally.add(batch, work.run(batch).routing)
+        routing = work.routed(batch).routing
+        tally = tally or Tally(work.n_layers or len(routing.path), Spill(work.scratch))
+        tally.add(batch, routing)
+    tally = tally or Tally(work.n_layers, Spill(work.scratch))
     return Findings(measurements=_measurements(work, tally), layers=_layers(tally), examples=tally.examples)
 
 
 def _measurements(work: Workload, tally: Tally) -> tuple[Measurement, ...]:
-    n_layers = work.n_layers
-    alpha_soft, alpha_hard = _without_stem(tally.soft), _without_stem(tally.hard)
+    gated = gated_layers(tally.gated, tally.n_layers)
+    alpha_soft, alpha_hard = _of_gated(tally.soft, gated), _of_gated(tally.hard, gated)
     saved = None
     if alpha_hard is not None:
-        saved = (n_layers - 1) / n_layers * (1 - alpha_hard) if work.is_skipping_tokens else 0.0
+        saved = len(gated) / tally.n_layers * (1 - alpha_hard) if work.is_skipping_tokens else 0.0
     no_block = NO_TOKENS if tally.hard.means is None else "one layer has no gated block"
     no_gate = NO_TOKENS if tally.hard.means is None else NO_GATE
     exit_layer = None
@@ -151,20 +167,31 @@ def _mean(means: Means) -> float | None:
     return sum(values) / len(values) if values else None
 
 
-def _without_stem(means: Means) -> float | None:
-    values = (means.means or [])[1:]
+def _of_gated(means: Means, gated: Sequence[int]) -> float | None:
+    values = [value for layer, value in enumerate(means.means or ()) if layer in gated]
     return sum(values) / len(values) if values else None
 
 
 def _layers(tally: Tally) -> tuple[LayerRow, ...]:
-    columns = {
-        "alpha_soft": tally.soft.means,
-        "alpha_hard": tally.hard.means,
-        "budget": tally.budget.means,
-        "head_fraction": tally.heads.means,
-        "exit_share": tally.exits.means,
+    columns: dict[str, list[float | None] | None] = {
+        "alpha_soft": _decided(tally.soft.means, tally),
+        "alpha_hard": _decided(tally.hard.means, tally),
+        "budget": _known(tally.budget.means),
+        "head_fraction": _known(tally.heads.means),
+        "exit_share": _known(tally.exits.means),
     }
     return tuple(
         LayerRow(layer=i + 1, **{name: values[i] for name, values in columns.items() if values is not None})
         for i in range(tally.n_layers)
     )
+
+
+def _known(means: list[float] | None) -> list[float | None] | None:
+    return None if means is None else [*means]
+
+
+def _decided(means: list[float] | None, tally: Tally) -> list[float | None] | None:
+    """None in a layer that logs no decision: it runs everything."""
+    if means is None or tally.gated is None:
+        return _known(means)
+    return [value if layer in tally.gated else None for layer, value in enumerate(means)]
