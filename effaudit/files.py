@@ -10,8 +10,8 @@ from pathlib import Path
 from effaudit.errors import EffauditError
 
 
-def write_atomically(path: Path, text: str | Iterable[str]) -> None:
-    """Writes `text`, whole or in pieces, beside `path` and renames it, so that a full disk leaves no half file.
+def write_atomically(path: Path, content: str | bytes | Iterable[str]) -> None:
+    """Writes `content`, whole or in pieces, beside `path` and renames it, so that a full disk leaves no half file.
 
     Raises EffauditError when the file cannot be written.
     """
@@ -19,8 +19,9 @@ def write_atomically(path: Path, text: str | Iterable[str]) -> None:
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         descriptor, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
-        with os.fdopen(descriptor, "w", encoding="utf-8", newline="") as file:
-            file.writelines([text] if isinstance(text, str) else text)
+        pieces = [content] if isinstance(content, str | bytes) else content
+        with os.fdopen(descriptor, "wb") as file:
+            file.writelines(piece.encode() if isinstance(piece, str) else piece for piece in pieces)
             file.flush()
             os.fsync(file.fileno())
         os.chmod(temporary, 0o644)
