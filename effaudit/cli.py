@@ -104,13 +104,15 @@ def compare(
     targets = targets or [DEFAULT]
     if all(map(runs.is_saved, targets)):
         options.refuse_with_records()
-        found = runs.saved_records(targets)
+        found = runs.one_task(runs.saved_records(targets))
     elif len(targets) == 1:
         found = audited(apply(load_profile(targets[0]), options.overrides()), options)
     else:
         other = next(target for target in targets if not runs.is_saved(target))
         raise EffauditError(f"`{other}` is no saved record", "compare one profile, or any number of records")
-    show(found, options, console.render([saved.record for saved in runs.told_apart(found)]))
+    shown = runs.told_apart(found)
+    records = [saved.record for saved in shown]
+    show(found, options, console.render(records, runs.examples_of(shown), console.columns()))
 
 
 @app.command()
@@ -128,7 +130,7 @@ def report(
     """Renders saved records as files and prints their paths."""
     from effaudit.reporting import ReportKind, write_report
 
-    found = runs.saved_records(targets or [runs.newest_run()])
+    found = runs.one_task(runs.saved_records(targets or [runs.newest_run()]))
     asked: dict[ReportKind, bool] = {"html": html, "markdown": markdown, "csv": csv, "figures": figures}
     kinds: list[ReportKind] = [kind for kind, is_asked in asked.items() if is_asked] or ["html"]
     shown = runs.told_apart(found)

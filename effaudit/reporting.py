@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Literal
 
-from effaudit.example_table import ExampleTable
 from effaudit.files import write_atomically
 from effaudit.record import AuditRecord
+from effaudit.renderers._shares import Examples
 
 ReportKind = Literal["html", "markdown", "csv", "figures"]
 
@@ -16,10 +16,7 @@ FIGURES = "figures"  # the folder's name
 
 
 def write_report(
-    records: Sequence[AuditRecord],
-    examples: Mapping[str, ExampleTable],
-    folder: Path,
-    kinds: Sequence[ReportKind],
+    records: Sequence[AuditRecord], examples: Examples, folder: Path, kinds: Sequence[ReportKind]
 ) -> list[Path]:
     """Writes report.html, report.md, report.csv and figures/ as asked for; returns what was written.
 
@@ -27,17 +24,13 @@ def write_report(
     """
     from effaudit.renderers import csv, figures, html, markdown  # here, so that `--help` need not wait for them
 
+    modules = {"html": html, "markdown": markdown, "csv": csv}
     written = []
     for kind in kinds:
         if kind == "figures":
             written += figures.write_figures(records, folder / FIGURES, examples)
             continue
-        if kind == "html":
-            suffix, text = html.SUFFIX, html.render(records, examples)
-        else:
-            module = {"markdown": markdown, "csv": csv}[kind]
-            suffix, text = module.SUFFIX, module.render(records)
-        path = folder / f"report{suffix}"
-        write_atomically(path, text)
+        path = folder / f"report{modules[kind].SUFFIX}"
+        write_atomically(path, modules[kind].render(records, examples))
         written.append(path)
     return written

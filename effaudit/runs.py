@@ -116,15 +116,35 @@ def newest_run() -> Path:
     return max(times, key=times.__getitem__)
 
 
+def one_task(found: Sequence[Saved]) -> Sequence[Saved]:
+    """The same records, each once.
+
+    Raises EffauditError when they are of different tasks: no quality stands for both.
+    """
+    tasks = {saved.record.workload.task: saved.record.workload.dataset for saved in found}
+    if len(tasks) > 1:
+        told = " and ".join(f"{task} ({dataset})" for task, dataset in tasks.items())
+        raise EffauditError(f"these records are of different tasks: {told}", "show those of one task at a time")
+    once: list[Saved] = []
+    for saved in found:
+        if saved not in once:
+            once.append(saved)
+    return once
+
+
 def told_apart(found: Sequence[Saved]) -> list[Saved]:
-    """The same records, models of one name in several folders named after their folder too."""
+    """The same records, models of one name named after their folder too, and numbered within it."""
     counts = Counter(saved.record.model.name for saved in found)
+    taken: Counter[str] = Counter()
 
     def named(saved: Saved) -> Saved:
         model = saved.record.model
         if counts[model.name] == 1:
             return saved
-        model = model.model_copy(update={"name": f"{model.name} ({saved.folder.resolve().name})"})
+        name = f"{model.name} ({saved.folder.resolve().name})"
+        taken[name] += 1
+        name = name if taken[name] == 1 else f"{name} {taken[name]}"
+        model = model.model_copy(update={"name": name})
         return Saved(saved.record.model_copy(update={"model": model}), saved.folder)
 
     return [named(saved) for saved in found]

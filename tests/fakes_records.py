@@ -167,7 +167,7 @@ def budgetformer() -> AuditRecord:
             figure("flops.executed", 46_000_000_000, "FLOP"),
             latency(0.009),
             figure("energy.gross", 2.4, "J", source="measured", method="RAPL"),
-            figure("quality.accuracy", 0.9),
+            figure("quality.accuracy", 0.9, better="higher"),
             figure("routing.budget", 0.31, better="neither"),
             figure("routing.head_fraction", 0.375, better="neither"),
         ],

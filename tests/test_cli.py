@@ -10,11 +10,11 @@ import pytest
 import effaudit
 from effaudit import plugins, training_jobs
 from effaudit.meters import quality
-from effaudit.record import AuditRecord, load_record
+from effaudit.record import AuditRecord, load_record, to_json
 from effaudit.training_jobs import Job
 from tests.conftest import Cli
 from tests.fakes_profiles import save_run, write_profile
-from tests.fakes_records import dense, figure, record, tsa
+from tests.fakes_records import WORKLOAD, dense, figure, record, tsa
 
 COMMANDS = ("profile", "compare", "report", "gate", "baseline", "train", "list", "doctor")
 
@@ -85,6 +85,35 @@ def test_two_runs_of_one_model_are_told_apart(cli: Cli, tmp_path: Path) -> None:
     assert "tsa (after): claims" in out
     assert "\ndense is the reference" in out
     assert "tsa (after)" in (tmp_path / "before" / "report.html").read_text(encoding="utf-8")
+
+
+def test_one_record_given_twice_is_shown_once(cli: Cli, tmp_path: Path) -> None:
+    save_run(tmp_path / "run", [dense(), tsa()])
+    assert cli("compare", "run", "run/tsa.json").out.count("tsa: claims") == 1
+
+
+def test_models_of_one_name_in_one_file_are_numbered(cli: Cli, tmp_path: Path) -> None:
+    (tmp_path / "both.json").write_text(to_json([dense(), tsa(), tsa(0.006)]), encoding="utf-8")
+    out = cli("compare", "both.json").out
+    assert f"tsa ({tmp_path.name}): claims" in out
+    assert f"tsa ({tmp_path.name}) 2: claims" in " ".join(out.split())
+
+
+def test_records_of_two_tasks_are_refused_in_one_line(cli: Cli, tmp_path: Path) -> None:
+    language = WORKLOAD.model_copy(update={"task": "causal_lm", "dataset": "prose"})
+    save_run(tmp_path / "one", [dense()])
+    save_run(tmp_path / "other", [record("tsa", workload=language)])
+    for command in ("compare", "report"):
+        answer = cli(command, "one", "other")
+        assert answer.code == 2
+        assert (
+            "error: these records are of different tasks: classification (graded) and causal_lm (prose)\n" in answer.err
+        )
+
+
+def test_compare_shows_the_budgets_by_difficulty_of_saved_records(cli: Cli, tmp_path: Path) -> None:
+    save_run(tmp_path / "run", [dense(), tsa()])
+    assert "What runs, by difficulty of the examples (%)\n" in cli("compare", "run").out
 
 
 def test_output_is_plain_text_without_a_terminal(cli: Cli, tmp_path: Path) -> None:

@@ -57,6 +57,6 @@ def shorten(text: str, width: int) -> str:
 
 
 def bar(share: float, width: int) -> str:
-    """A bar of `width` characters filled to `share`; plain ASCII, so that every console can show it."""
-    filled = round(max(0.0, min(1.0, share)) * width)
-    return "#" * filled + "." * (width - filled)
+    """A bar of `width` characters filled to `share`, with `+` below zero; ASCII, so that every console can show it."""
+    filled = round(min(1.0, abs(share)) * width)
+    return ("#" if share > 0 else "+") * filled + "." * (width - filled)

@@ -1,4 +1,4 @@
-"""What records mean in plain words: one sentence per model, cautions, reasons for what is missing."""
+"""What is to be said beside the figures: which quality stands for a model, cautions, reasons for what is missing."""
 
 from __future__ import annotations
 
@@ -7,8 +7,6 @@ from dataclasses import dataclass
 from typing import TypeVar
 
 from effaudit import units
-from effaudit.comparison import compare_measurement
-from effaudit.ladder import Ladder, Rung, ladder, reference_of
 from effaudit.record import AuditRecord, Measurement
 
 # By task, the quality figure that stands for a model: the first of these that its record has.
@@ -43,17 +41,6 @@ def main_quality(record: AuditRecord) -> Measurement | None:
     return next((m for m in found if m is not None and m.value is not None), None)
 
 
-def sentence(record: AuditRecord, records: Sequence[AuditRecord]) -> str:
-    """One sentence about what the model saves and what arrives of it."""
-    steps = ladder(record, records)
-    if steps.is_reference:
-        return _reference_sentence(record)
-    parts = [_part("claims", steps["claimed"]), _part("skips", steps["skipped"]), _flops_part(steps["FLOPs"])]
-    facts = ", ".join(part for part in (*parts, _time_part(steps)) if part)
-    said = "; ".join(part for part in (_conclusion(steps), _quality_part(record, records)) if part)
-    return f"{record.model.name}: {facts}: {said}." if facts else f"{record.model.name}: {said}."
-
-
 def cautions(records: Sequence[AuditRecord]) -> tuple[Note, ...]:
     """Every caution once, with the models it is about; those of one kind follow each other, their hint on the last."""
     kinds: dict[tuple[str, str], dict[str, list[str]]] = {}
@@ -83,6 +70,24 @@ def missing(records: Sequence[AuditRecord]) -> tuple[Note, ...]:
     )
 
 
+def obstacles(records: Sequence[AuditRecord]) -> tuple[str, ...]:
+    """What keeps records of several workloads or machines from being compared, a sentence each."""
+    said = []
+    works = {(r.workload.sha256, r.workload.split, r.workload.n_examples, r.workload.batch_size) for r in records}
+    if len(works) > 1:
+        said.append(
+            f"these records are of {len(works)} workloads: only parameters and weights compare across them, "
+            "and each model is held against the dense one of its own workload."
+        )
+    machines = {r.environment.fingerprint for r in records}
+    if len(machines) > 1:
+        said.append(
+            f"these records are of {len(machines)} machines or settings: time, memory and energy are not comparable "
+            "across them."
+        )
+    return tuple(said)
+
+
 def _whom(names: Sequence[str], records: Sequence[AuditRecord]) -> str:
     known = {record.model.name for record in records}
     if len(known) == 1:
@@ -96,16 +101,6 @@ def _join(groups: dict[KeyT, list[str]], key: KeyT, name: str) -> None:
         members.append(name)
 
 
-def _reference_sentence(record: AuditRecord) -> str:
-    quality = main_quality(record)
-    said = [] if quality is None else [f"{quality_name(quality)} {quality_value(quality)}"]
-    for name, label in ABSOLUTES:
-        m = record.get(name)
-        if m is not None and m.value is not None:
-            said.append(f"{label} {units.quantity(m.value, m.unit)}")
-    return f"{record.model.name} is the reference: {', '.join(said) or 'nothing was measured'}."
-
-
 def quality_name(quality: Measurement) -> str:
     return quality.name.removeprefix("quality.")
 
@@ -116,68 +111,3 @@ def quality_value(quality: Measurement) -> str:
     if quality.name == "quality.accuracy":
         return units.percent(quality.value)
     return units.number(float(quality.value), 4)
-
-
-def _part(verb: str, rung: Rung) -> str:
-    return "" if rung.change is None else f"{verb} {units.signed_percent(rung.change)}"
-
-
-def _flops_part(rung: Rung) -> str:
-    return "" if rung.change is None else f"executes {units.signed_percent(rung.change)} FLOPs"
-
-
-def _time_part(steps: Ladder) -> str:
-    rung = steps["latency"]
-    if rung.change is None:
-        return ""
-    if rung.interval is not None and rung.interval[0] <= 0 <= rung.interval[1]:
-        span = units.interval(*rung.interval)
-        return f"takes {units.signed_percent(rung.change)} time {span} against {steps.reference}"
-    amount = units.signed_percent(abs(rung.change)).removeprefix("+")
-    how = f"{amount} {'more' if rung.change > 0 else 'less'} time"
-    if amount.startswith("x"):
-        how = f"{amount} the time"
-    if rung.interval is None:
-        return f"takes {how} than {steps.reference} (too few samples for an interval)"
-    low, high = sorted(abs(end) for end in rung.interval)
-    return f"takes {how} {units.interval(low, high)} than {steps.reference}"
-
-
-def _conclusion(steps: Ladder) -> str:
-    flops, latency = steps["FLOPs"].change, steps["latency"]
-    if steps.reference is None:
-        return "no dense model among the records to hold it against"
-    if latency.change is None:
-        return f"time is not comparable ({latency.reason})"
-    is_saving = flops is not None and flops < 0
-    if latency.interval is None or latency.interval[0] <= 0 <= latency.interval[1]:
-        return "no difference on the clock is shown" if is_saving else "no saving is shown"
-    if latency.change > 0:
-        return "not faster, the saving does not arrive on the clock" if is_saving else "slower, nothing is saved"
-    if flops is None or flops >= 0:
-        return "faster, but not by fewer FLOPs"
-    share = latency.change / flops
-    if share > 1:
-        return "all of the FLOPs saving and more arrives on the clock"
-    return f"{units.percent(share, 0)} of the FLOPs saving arrives on the clock"
-
-
-def _quality_part(record: AuditRecord, records: Sequence[AuditRecord]) -> str:
-    quality, reference = main_quality(record), reference_of(record, records)
-    if quality is None:
-        is_asked = any(m.name.startswith("quality.") for m in record.measurements)
-        return "its quality is not to be had" if is_asked else "quality was not measured"
-    name = quality_name(quality)
-    if reference is None:
-        return f"{name} {quality_value(quality)}"
-    delta = compare_measurement(reference, record, quality.name)
-    if delta.ratio is None or delta.before is None or delta.after is None:
-        return f"{name} {quality_value(quality)}, not comparable ({delta.reason or 'no ratio to zero'})"
-    if delta.before == delta.after:
-        return f"{name} unchanged"
-    change = delta.after - delta.before
-    size = units.points(abs(change), 2) if name == "accuracy" else units.signed_percent(abs(delta.ratio - 1), 2)
-    word = "rises" if change > 0 else "drops"
-    is_within = delta.interval is not None and delta.interval[0] <= 1 <= delta.interval[1]
-    doubt = f", not distinguishable on {record.workload.n_examples} examples" if is_within else ""
-    return f"{name} {word} {size.removeprefix('+')}{doubt}"

@@ -1,8 +1,9 @@
-"""The side-by-side comparison for a terminal of 80 columns, readable without colour."""
+"""The side-by-side comparison for a terminal of 80 columns or more, readable without colour."""
 
 from __future__ import annotations
 
 import os
+import shutil
 import sys
 from collections.abc import Sequence
 from typing import TextIO
@@ -13,33 +14,51 @@ from rich.text import Text
 from effaudit import units
 from effaudit.ladder import is_reference
 from effaudit.record import AuditRecord
+from effaudit.renderers import _blocks
 from effaudit.renderers._in_depth import headers, notes, render_profile
-from effaudit.renderers._layout import WIDTH, left, right, shorten, wrap
-from effaudit.renderers._table import LEGEND, MARKS, Row, headings, rows
+from effaudit.renderers._layout import WIDTH, shorten, wrap
+from effaudit.renderers._sentence import sentence
+from effaudit.renderers._shares import Examples
+from effaudit.renderers._side_by_side import side_by_side
+from effaudit.renderers._table import MARKS
 from effaudit.renderers._verdicts import render_changes, render_gate
-from effaudit.renderers._words import ABSOLUTES, cautions, missing, sentence
+from effaudit.renderers._words import ABSOLUTES, cautions, missing, obstacles
 
-__all__ = ["SUFFIX", "render", "render_changes", "render_gate", "render_profile", "show"]
+__all__ = ["SUFFIX", "columns", "render", "render_changes", "render_gate", "render_profile", "show"]
 
 SUFFIX = ".txt"
-
-_MODEL_WIDTH = 13
-_CELL_WIDTH = 10  # `-27.4 % m?`
+MAX_WIDTH = 160  # wider, a line's ends are too far apart to read
 
 
-def render(records: Sequence[AuditRecord]) -> str:
-    """The comparison as plain text: dense in absolute figures, the table, sentences, cautions, what is missing."""
+def render(records: Sequence[AuditRecord], examples: Examples | None = None, width: int = WIDTH) -> str:
+    """The comparison as plain text, the conclusions first; `examples` are the per-example tables by model name."""
     if not records:
         return "no records\n"
+    told = [sentence(record, records) for record in records]
     blocks = [
         headers(records),
         _reference_block(records),
-        _table(records),
-        [line for record in records for line in wrap(sentence(record, records), "", "  ")],
+        side_by_side(records, width),
+        [line for text in told for line in wrap(text, "", "  ")],
+        [line for text in obstacles(records) for line in wrap(f"Mind: {text}", "", "  ")],
+        _blocks.ladder_block(records),
+        _blocks.match_block(records),
+        _blocks.control_block(records),
+        _blocks.difficulty_block(records, examples or {}, width),
+        _blocks.layer_block(records, width),
+        _blocks.token_class_block(records, width),
         notes("Cautions", cautions(records)),
         notes("Not available", missing(records)),
     ]
     return "\n\n".join("\n".join(block) for block in blocks if block) + "\n"
+
+
+def columns(file: TextIO | None = None) -> int:
+    """How wide the output may be: the terminal's width from 80 on, 80 where there is no terminal."""
+    file = sys.stdout if file is None else file
+    if not file.isatty():
+        return WIDTH
+    return max(WIDTH, min(MAX_WIDTH, shutil.get_terminal_size((WIDTH, 24)).columns))
 
 
 def show(text: str, file: TextIO | None = None) -> None:
@@ -49,10 +68,17 @@ def show(text: str, file: TextIO | None = None) -> None:
     safe = text.encode(encoding, "replace").decode(encoding)
     console = Console(file=file, highlight=False, no_color="NO_COLOR" in os.environ, soft_wrap=True)
     styled = Text(safe.removesuffix("\n"))
-    styled.highlight_regex(r"(?m)(?<= )-\d[\d.]* %(?= [cm~])", "green")
-    styled.highlight_regex(r"(?m)(?<= )(\+\d[\d.]* %|x\d[\d.e+]*)(?= [cm~])", "red")
-    styled.highlight_regex(r"(?m)^(Cautions|Not available)$", "bold")
+    # By the mark of the verdict; green and red are the terminal's own, so that they suit its background.
+    styled.highlight_regex(r"(?m)\S+( %)? [cm~]\+(?=\s|$)", "green")
+    styled.highlight_regex(r"(?m)\S+( %)? [cm~]!(?=\s|$)", "red")
+    styled.highlight_regex(_TITLES, "bold")
     console.print(styled)
+
+
+_TITLES = (
+    r"(?m)^(Cautions|Not available|Matched|Controls|From claim to clock|What runs, by difficulty of the examples"
+    r"|Skipped by layer|Skipped by class of tokens)\b"
+)
 
 
 def _reference_block(records: Sequence[AuditRecord]) -> list[str]:
@@ -68,18 +94,3 @@ def _reference_block(records: Sequence[AuditRecord]) -> list[str]:
                 value = "" if m.value is None else units.quantity(m.value, m.unit)
                 lines.append(f"  {label:<18} {value:>11} {MARKS[m.source]}")
     return lines
-
-
-def _table(records: Sequence[AuditRecord]) -> list[str]:
-    header = " " * _MODEL_WIDTH + "".join(right(h, _CELL_WIDTH + 1) for h in headings(records))
-    body = [line for row in rows(records) for line in _table_row(row)]
-    return [header, "-" * (WIDTH - 1), *body, "-" * (WIDTH - 1), LEGEND]
-
-
-def _table_row(row: Row) -> list[str]:
-    """One line; a name that is too long for its column gets a line of its own."""
-    cells = "".join(right(str(cell), _CELL_WIDTH + 1) for cell in (row.quality, *row.steps))
-    name = shorten(row.model, WIDTH - 1)
-    if left(name, _MODEL_WIDTH).rstrip() == name:
-        return [left(name, _MODEL_WIDTH) + cells]
-    return [name, " " * _MODEL_WIDTH + cells]

@@ -6,23 +6,38 @@ import re
 from collections.abc import Sequence
 
 from effaudit.record import AuditRecord
+from effaudit.renderers._cells import Table
 from effaudit.renderers._layout import printable
-from effaudit.renderers._table import LEGEND, headings, rows
-from effaudit.renderers._words import Note, cautions, missing, sentence
+from effaudit.renderers._sentence import sentence
+from effaudit.renderers._shares import Examples
+from effaudit.renderers._table import LEGENDS, headings, rows
+from effaudit.renderers._topics import controls, difficulty, ladder, layers, matches, token_classes
+from effaudit.renderers._words import Note, cautions, missing, obstacles
 
 SUFFIX = ".md"
 
 _SPECIAL = re.compile(r"([\\`*_{}\[\]()#+!|~<>&$@])")
 
 
-def render(records: Sequence[AuditRecord]) -> str:
-    """The sentences, the table, cautions and what is missing."""
+def render(records: Sequence[AuditRecord], examples: Examples | None = None) -> str:
+    """The sentences and the table in view, what they rest on folded away."""
+    told = [sentence(record, records) for record in records]
+    tables = [
+        ladder.table(records),
+        difficulty.table(records, examples or {}),
+        layers.table(records),
+        token_classes.table(records),
+    ]
     blocks = [
         ["# effaudit"],
-        [f"- {escape(sentence(record, records))}" for record in records],
-        _table(records),
-        _notes("Cautions", cautions(records)),
-        _notes("Not available", missing(records)),
+        _list(told),
+        _side_by_side(records),
+        [f"**Mind:** {escape(text)}" for text in obstacles(records)],
+        _titled("Matched", _list(matches.lines(records))),
+        _titled("Controls", _list(controls.lines(records))),
+        *(_folded(table) for table in tables if table.rows),
+        _titled("Cautions", _notes(cautions(records))),
+        _titled("Not available", _notes(missing(records))),
     ]
     return "\n\n".join("\n".join(block) for block in blocks if block) + "\n"
 
@@ -32,21 +47,37 @@ def escape(text: str) -> str:
     return _SPECIAL.sub(r"\\\1", printable(text)).replace("\\<", "&lt;").replace("\\>", "&gt;").replace("\\&", "&amp;")
 
 
-def _table(records: Sequence[AuditRecord]) -> list[str]:
+def _list(texts: Sequence[str]) -> list[str]:
+    return [f"- {escape(text)}" for text in texts]
+
+
+def _titled(title: str, lines: Sequence[str]) -> list[str]:
+    return [f"## {title}", "", *lines] if lines else []
+
+
+def _side_by_side(records: Sequence[AuditRecord]) -> list[str]:
     heads = ("model", *headings(records))
-    lines = ["| " + " | ".join(heads) + " |", "|---|" + "---:|" * (len(heads) - 1)]
+    lines = _head(heads)
     for row in rows(records):
         cells = (escape(str(cell)) for cell in (row.quality, *row.steps))
         lines.append(f"| {escape(row.model)} | {' | '.join(cells)} |")
-    return [*lines, "", escape(LEGEND)]
+    return [*lines, "", escape("; ".join(LEGENDS))]
 
 
-def _notes(title: str, found: Sequence[Note]) -> list[str]:
-    if not found:
-        return []
-    lines = [f"## {title}", ""]
+def _head(heads: Sequence[str]) -> list[str]:
+    return ["| " + " | ".join(map(escape, heads)) + " |", "|---|" + "---:|" * (len(heads) - 1)]
+
+
+def _folded(table: Table) -> list[str]:
+    body = ("| " + " | ".join(escape(cell.text) for cell in row) + " |" for row in table.rows)
+    summary = f"<details><summary>{escape(table.caption)}</summary>"
+    return [summary, "", *_head(table.heads), *body, "", "</details>"]
+
+
+def _notes(found: Sequence[Note]) -> list[str]:
+    lines = []
     for note in found:
         whom = f" ({note.whom})" if note.whom else ""
         hint = f" Hint: {note.hint}" if note.hint else ""
-        lines.append(f"- {escape(note.text + whom + hint)}")
-    return lines
+        lines.append(f"{note.text}{whom}{hint}")
+    return _list(lines)

@@ -8,7 +8,8 @@ from rich.cells import cell_len
 
 from effaudit.record import AuditRecord, Caution, LayerRow, ModuleRow
 from effaudit.renderers import console, csv, html, markdown
-from effaudit.renderers._words import sentence
+from effaudit.renderers._sentence import sentence
+from tests.fakes_findings import complete, with_layers
 from tests.fakes_records import WORKLOAD, dense, everyone, examples, figure, latency, record, tsa
 
 GOLDEN = """\
@@ -25,23 +26,47 @@ dense, the reference
                 accuracy    claimed    skipped      FLOPs    latency     energy
 -------------------------------------------------------------------------------
 dense           94.2 % c          –          –        ref        ref        ref
-tsa             93.9 % c  -45.0 % c  -42.0 % c  -30.1 % c   +4.0 % m   +3.1 % ~
-budgetformer    90.0 % c  -69.0 % c  -62.5 % c   -8.0 % c  -25.0 % m  -25.0 % ~
-early_exit      94.2 % c  -30.0 % c  -30.0 % c  -20.0 % c   0.0 % m?          –
+tsa            93.9 % c?  -45.0 % c  -42.0 % c -30.1 % c+  +4.0 % m!  +3.1 % ~?
+budgetformer   90.0 % c!  -69.0 % c  -62.5 % c  -8.0 % c+ -25.0 % m+ -25.0 % ~?
+early_exit     94.2 % c=  -30.0 % c  -30.0 % c -20.0 % c+   0.0 % m?          –
 -------------------------------------------------------------------------------
-c counted, m measured, ~ modelled, – unavailable, ? interval covers no change
+c counted, m measured, ~ modelled, – unavailable
+against dense: + better, ! worse, = equal, ? no difference beyond doubt
 
 dense is the reference: accuracy 94.2 %, FLOPs per pass 50.0 GFLOP, latency per
   batch 12.0 ms, peak memory 12.0 MB, energy per pass 3.20 J, parameters 1.23 M.
-tsa: claims -45.0 %, skips -42.0 %, executes -30.1 % FLOPs, takes 4.0 % more
-  time [4.0, 4.0] than dense: not faster, the saving does not arrive on the
-  clock; accuracy drops 0.30 points, not distinguishable on 1000 examples.
-budgetformer: claims -69.0 %, skips -62.5 %, executes -8.0 % FLOPs, takes 25.0 %
-  less time [25.0, 25.0] than dense: all of the FLOPs saving and more arrives on
-  the clock; accuracy drops 4.20 points.
-early_exit: claims -30.0 %, skips -30.0 %, executes -20.0 % FLOPs, takes 0.0 %
-  time [0.0, 0.0] against dense: no difference on the clock is shown; accuracy
-  unchanged.
+tsa: claims 45.0 % (soft), skips 42.0 % (hard), runs 30.1 % fewer FLOPs, takes
+  4.0 % more time [4.0, 4.0] than dense: not faster, the saving does not arrive
+  on the clock; accuracy drops 0.30 points, not distinguishable on 1000
+  examples.
+budgetformer: claims 69.0 % (soft), skips 62.5 % (hard), runs 8.0 % fewer FLOPs,
+  takes 25.0 % less time [25.0, 25.0] than dense: all of the FLOPs saving and
+  more arrives on the clock; accuracy drops 4.20 points.
+early_exit: claims 30.0 % (hard), skips 30.0 % (hard), runs 20.0 % fewer FLOPs,
+  takes 0.0 % time [0.0, 0.0] against dense: no difference on the clock is
+  shown; accuracy unchanged.
+
+From claim to clock      change  # saved, + added   95 % interval    leaked
+tsa           claimed  -45.0 % c  #########...........
+              skipped  -42.0 % c  ########............                  +3.0 pt
+              FLOPs    -30.1 % c  ######..............                 +11.9 pt
+              latency   +4.0 % m  +...................     [4.0, 4.0]  +34.1 pt
+              energy    +3.1 % ~  +...................                  -0.9 pt
+budgetformer  claimed  -69.0 % c  ##############......
+              skipped  -62.5 % c  ############........                  +6.5 pt
+              FLOPs     -8.0 % c  ##..................                 +54.5 pt
+              latency  -25.0 % m  #####............... [-25.0, -25.0]  -17.0 pt
+              energy   -25.0 % ~  #####...............                   0.0 pt
+early_exit    claimed  -30.0 % c  ######..............
+              skipped  -30.0 % c  ######..............                   0.0 pt
+              FLOPs    -20.0 % c  ####................                 +10.0 pt
+              latency    0.0 % m  ....................     [0.0, 0.0]  +20.0 pt
+
+Skipped by layer (%)
+                       1          2          3          4
+tsa            .....   0  ##...  40  ###..  60  ####.  80
+budgetformer   ###..  62  ###..  62  ###..  62  ###..  62
+early_exit     .....   0  .....  10  ##...  40  ####.  70
 
 Cautions
   - latency varied by 12 % between rounds (tsa)
@@ -64,7 +89,7 @@ def test_golden_comparison() -> None:
 
 
 def test_every_character_exists_on_a_cp1252_console() -> None:
-    for text in (console.render(everyone()), console.render_profile(tsa())):
+    for text in (console.render(everyone()), console.render(complete(), examples()), console.render_profile(tsa())):
         assert text.encode("cp1252").decode("cp1252") == text
 
 
@@ -111,7 +136,7 @@ def test_sentence_says_what_cannot_be_compared() -> None:
     elsewhere = tsa().model_copy(update={"environment": record(fingerprint="machine-b").environment})
     said = sentence(elsewhere, [dense(), elsewhere])
     assert "time is not comparable (measured on different machines or settings)" in said
-    assert "executes -30.1 % FLOPs" in said
+    assert "runs 30.1 % fewer FLOPs" in said
     once = record("tsa", measurements=[figure("latency.p50", 0.02, "s", source="measured")])
     assert "too few samples for an interval" in sentence(once, [dense(), once])
 
@@ -181,14 +206,103 @@ def test_show_obeys_no_color_pipes_and_narrow_encodings(monkeypatch: pytest.Monk
     assert "\x1b[32m" not in plain.getvalue()
 
 
-def test_colour_marks_savings_and_costs(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_colour_marks_what_is_better_or_worse_beyond_doubt(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("NO_COLOR", raising=False)
     monkeypatch.setenv("FORCE_COLOR", "1")
     monkeypatch.setenv("TERM", "xterm-256color")
     coloured = io.StringIO()
     console.show(GOLDEN, coloured)
-    assert "\x1b[32m-30.1 %\x1b[0m" in coloured.getvalue()
-    assert "\x1b[31m+4.0 %\x1b[0m" in coloured.getvalue()
+    text = coloured.getvalue()
+    assert "\x1b[32m-30.1 % c+\x1b[0m" in text
+    assert "\x1b[31m+4.0 % m!\x1b[0m" in text
+    assert "\x1b[31m90.0 % c!\x1b[0m" in text
+    assert " -45.0 % c " in text  # a claim is no saving yet
+    assert "\x1b[1mCautions\x1b[0m" in text
+
+
+@pytest.mark.parametrize("width", [80, 100, 120, 160])
+def test_wider_terminals_get_intervals_and_longer_names(width: int) -> None:
+    long = "a_model_with_a_name_of_thirty_"
+    records = [dense(), tsa().model_copy(update={"model": record(long, "tsa").model})]
+    text = console.render(records, width=width)
+    assert all(cell_len(line) <= width for line in text.splitlines())
+    has_interval = "+4.0 % m! [4.0, 4.0]" in text
+    is_on_one_line = any(line.startswith(long[:10]) and "93.9 %" in line for line in text.splitlines())
+    assert (has_interval, is_on_one_line) == (width >= 100, width >= 120)
+
+
+def test_columns_follow_the_terminal_within_bounds(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Terminal(io.StringIO):
+        def isatty(self) -> bool:
+            return True
+
+    for asked, used in ((40, 80), (132, 132), (400, 160)):
+        monkeypatch.setenv("COLUMNS", str(asked))
+        assert console.columns(Terminal()) == used
+        assert console.columns(io.StringIO()) == 80
+
+
+def test_budgets_and_classes_are_shown_as_bars() -> None:
+    text = console.render(complete(), examples())
+    assert (
+        """What runs, by difficulty of the examples (%)
+                       1          2          3          4
+tsa            ##...  40  ###..  55  ####.  70  ####.  85
+"""
+        in text
+    )  # (1 + 3 alpha) / 4
+    assert (
+        """Skipped by class of tokens (%)
+                   space  rare word
+tsa            ####.  70  .....  10
+"""
+        in text
+    )
+    assert fits(text)
+
+
+def test_layers_that_do_not_fit_go_on_below() -> None:
+    text = console.render([dense(), with_layers(tsa(), 8)])
+    block = text[text.index("Skipped by layer") :].splitlines()
+    assert block[1].split() == ["1", "2", "3", "4", "5", "6"]
+    assert block[3].split() == ["7", "8"]
+    assert block[4].split() == ["tsa", "##...", "50", "##...", "50"]
+    assert fits(text)
+
+
+def test_controls_say_in_plain_words_whether_learning_gained_anything() -> None:
+    text = " ".join(console.render(complete()).split())
+    assert (
+        "tsa with random routing at the same rate: accuracy 86.9 %, -7.00 points [-8.00, -6.00]: the learned "
+        "routing is better (trained with another routing)."
+    ) in text
+    assert (
+        "tsa with constant routing: accuracy 93.8 %, -0.10 points [-0.40, 0.20]: the learned routing is not better, "
+        "the two are not distinguishable."
+    ) in text
+    assert "fixed random routing: not to be had (the profile names no such weights)." in text
+
+
+def test_matches_say_what_was_reached_and_what_was_out_of_reach() -> None:
+    text = " ".join(console.render(complete()).split())
+    assert (
+        "early_exit meets flops.executed of tsa (35.0 GFLOP) with threshold 0.830: 35.1 GFLOP on the calibration "
+        "split, 40.0 GFLOP against 35.0 GFLOP on the audited split, +14.45 %."
+    ) in text
+    assert (
+        "budgetformer does not meet routing.alpha_hard of tsa (0.440): every setting keeps more, within reach: 0.500 "
+        "to 0.900."
+    ) in text
+
+
+def test_records_of_two_machines_or_workloads_say_what_does_not_compare() -> None:
+    assert "Mind:" not in console.render(everyone())
+    elsewhere = tsa().model_copy(update={"environment": record(fingerprint="machine-b").environment})
+    assert "Mind: these records are of 2 machines or settings: time, memory and energy" in console.render(
+        [dense(), elsewhere]
+    )
+    other = tsa().model_copy(update={"workload": WORKLOAD.model_copy(update={"sha256": "workload-b"})})
+    assert "Mind: these records are of 2 workloads" in console.render([dense(), other])
 
 
 def test_no_records() -> None:
@@ -246,7 +360,7 @@ def any_record(draw: st.DrawFn) -> AuditRecord:
 @settings(max_examples=60, deadline=None)
 @given(st.lists(any_record(), max_size=3))
 def test_text_renderers_never_crash_and_fit(records: Sequence[AuditRecord]) -> None:
-    assert fits(console.render(records))
+    assert fits(console.render(records, {r.model.name: examples()["tsa"] for r in records}))
     for one in records:
         assert fits(console.render_profile(one))
     assert csv.render(records)

@@ -1,17 +1,14 @@
-"""The renderers that write files: CSV, Markdown, SVG."""
+"""The renderers that write files: CSV and Markdown."""
 
 import csv
 import io
 import json
 import re
-import xml.etree.ElementTree as ElementTree
-from pathlib import Path
 
-import pytest
-
-from effaudit.record import AuditRecord, LayerRow, to_json
+from effaudit.record import AuditRecord, to_json
 from effaudit.renderers import csv as csv_renderer
-from effaudit.renderers import figures, markdown
+from effaudit.renderers import markdown
+from tests.fakes_findings import complete
 from tests.fakes_records import dense, everyone, examples, figure, record, tsa
 
 HOSTILE = "<script>alert('1')</script>|`x`*é模$\\$\x00"
@@ -32,12 +29,25 @@ def test_csv_gives_back_every_value_exactly() -> None:
     )
     records = [*everyone(), awkward]
     rows = list(csv.DictReader(io.StringIO(csv_renderer.render(records))))
+    rows = [row for row in rows if not row["by"]]
     expected = [(r.model.name, m) for r in records for m in r.measurements]
     assert len(rows) == len(expected)
     for row, (name, m) in zip(rows, expected, strict=True):
         value = json.loads(row["value"]) if row["value"] else None
         assert (row["model"], row["measurement"], value) == (name, m.name, m.value)
         assert (row["unit"], row["better"], row["source"], row["method"]) == (m.unit, m.better, m.source, m.method)
+
+
+def test_csv_has_a_row_for_each_part_of_a_measurement() -> None:
+    rows = list(csv.DictReader(io.StringIO(csv_renderer.render(complete(), examples()))))
+    found = {(r["model"], r["measurement"], r["by"], r["group"]): (r["value"], r["unit"]) for r in rows}
+    assert len(found) == len(rows)  # tidy: one row says one thing
+    assert found["tsa", "alpha_hard", "layer", "3"] == ("0.4", "1")
+    assert found["early_exit", "exit_share", "layer", "4"] == ("0.3", "1")
+    assert found["tsa", "loss", "token class", "rare word"] == ("3.2", "nat")
+    assert found["tsa", "flops_routed", "difficulty", "4"] == ("4000000.0", "FLOP")
+    assert found["dense", "flops", "module", "blocks.0.attn"] == ("4000000000", "FLOP")
+    assert found["tsa", "quality.accuracy", "control", "random"] == ("0.869", "1")
 
 
 def test_records_are_rfc_8259_json() -> None:
@@ -54,58 +64,23 @@ def test_markdown_table_and_sentences() -> None:
         "| model | accuracy | claimed | skipped | FLOPs | latency | energy |\n|---|---:|---:|---:|---:|---:|---:|"
         in text
     )
-    assert "| tsa | 93.9 % c | -45.0 % c | -42.0 % c | -30.1 % c | \\+4.0 % m | \\+3.1 % \\~ |" in text
+    assert "| tsa | 93.9 % c? | -45.0 % c | -42.0 % c | -30.1 % c\\+ | \\+4.0 % m\\! | \\+3.1 % \\~? |" in text
     assert "- latency varied by 12 % between rounds (tsa) Hint: close other programs" not in text
     assert "- latency varied by 12 % between rounds \\(tsa\\) Hint: close other programs" in text
+
+
+def test_markdown_folds_away_what_the_sentences_rest_on() -> None:
+    text = markdown.render(complete(), examples())
+    assert text.count("<details>") == text.count("</details>") == 4
+    assert "<details><summary>By class of tokens</summary>\n\n| model | class of tokens |" in text
+    assert "| tsa | 3 | 60.0 % | 70.0 % | – |" in text
+    assert "## Controls\n\n- tsa with random routing" in text
 
 
 def test_markdown_shows_hostile_names_as_text() -> None:
     text = markdown.render([dense(), renamed(tsa(), HOSTILE)])
     assert "<script>" not in text
-    rows = [line for line in text.splitlines() if line.startswith("|")]
-    assert len({len(re.findall(r"(?<!\\)\|", row)) for row in rows}) == 1
-
-
-def test_figures_are_the_same_bytes_and_valid_xml(tmp_path: Path) -> None:
-    first = figures.write_figures(everyone(), tmp_path / "a", examples())
-    second = figures.write_figures(everyone(), tmp_path / "b", examples())
-    assert [path.name for path in first] == ["ladder.svg", "quality.svg", "layers.svg", "difficulty.svg"]
-    for one, other in zip(first, second, strict=True):
-        text = one.read_text(encoding="utf-8")
-        assert text == other.read_text(encoding="utf-8")
-        assert "<dc:date>" not in text
-        ElementTree.fromstring(text)
-
-
-def test_ladder_shows_every_model_but_the_reference() -> None:
-    root = ElementTree.fromstring(figures.render(everyone()))
-    texts = {element.text for element in root.iter("{http://www.w3.org/2000/svg}text")}
-    assert {"tsa", "budgetformer", "early_exit", "claimed", "energy"} <= texts
-    assert "dense" not in texts
-
-
-def test_figures_show_hostile_names_as_text() -> None:
-    odd = [dense(), renamed(tsa(), "<b>é模$x")]
-    for drawing in figures.draw(odd):
-        texts = [e.text for e in ElementTree.fromstring(drawing.svg).iter("{http://www.w3.org/2000/svg}text")]
-        assert "<b>é模$x" in texts
-
-
-def test_ids_of_inline_figures_do_not_meet() -> None:
-    drawings = figures.draw(everyone(), examples())
-    ids = [i for drawing in drawings for i in re.findall(r'\bid="([^"]+)"', drawing.inline)]
-    assert len(ids) == len(set(ids))
-    for drawing in drawings:
-        used = set(re.findall(r"url\(#([^)]+)\)|href=\"#([^\"]+)\"", drawing.inline))
-        assert {a or b for a, b in used} <= set(re.findall(r'\bid="([^"]+)"', drawing.inline))
-
-
-def test_only_figures_that_can_be_filled_are_drawn(tmp_path: Path) -> None:
-    assert [path.name for path in figures.write_figures([record()], tmp_path)] == ["ladder.svg"]
-    ElementTree.fromstring(figures.render([]))
-
-
-def test_layer_rates_of_exits_are_what_still_runs() -> None:
-    hard, soft = figures.layer_rates([LayerRow(layer=i, exit_share=share) for i, share in ((1, 0.25), (2, 0.75))])
-    assert hard == pytest.approx({1: 1.0, 2: 0.75})
-    assert soft == {}
+    tables = re.split(r"\n(?!\|)", text)
+    for table in tables:
+        rows = [line for line in table.splitlines() if line.startswith("|")]
+        assert len({len(re.findall(r"(?<!\\)\|", row)) for row in rows}) <= 1

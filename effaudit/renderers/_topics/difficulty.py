@@ -1,0 +1,77 @@
+"""Whether a model spends more on harder examples: what runs and what is right, by difficulty."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
+
+from effaudit.record import AuditRecord
+from effaudit.renderers._cells import Cell, Table, count, percent, quantity, text
+from effaudit.renderers._layout import shorten
+from effaudit.renderers._shares import Examples, effort, levels_of
+from effaudit.renderers._topics import _style
+from effaudit.renderers._topics._drawing import Drawing
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+_COLUMNS: Mapping[str, str] = {
+    "loss": "loss",
+    "head_fraction": "k/H",
+    "alpha_hard": "alpha (hard)",
+    "exit_layer": "exit layer",
+}
+
+
+def table(records: Sequence[AuditRecord], examples: Examples) -> Table:
+    """Every model at every level."""
+    levels = [(record, row) for record in records for row in levels_of(record, examples)]
+    used = [c for c in _COLUMNS if any(getattr(row, c) is not None for _, row in levels)]
+    lines: list[tuple[Cell, ...]] = []
+    for record, row in levels:
+        figures = (quantity(getattr(row, column)) for column in used)
+        cost = quantity(row.flops_routed, "FLOP")
+        runs = percent(effort(row, record))
+        lines.append(
+            (
+                text(record.model.name),
+                text(row.level),
+                count(row.n_examples),
+                runs,
+                percent(row.accuracy),
+                *figures,
+                cost,
+            )
+        )
+    heads = ("model", "difficulty", "examples", "share that runs", "accuracy", *(_COLUMNS[c] for c in used))
+    return Table("By difficulty of the examples", (*heads, "FLOPs an example"), tuple(lines))
+
+
+def drawing(records: Sequence[AuditRecord], examples: Examples) -> Drawing | None:
+    """What runs above what is right; None where no model has examples of two difficulties."""
+    tables = [(r, rows) for r in records if len(rows := levels_of(r, examples)) > 1]
+    if not tables:
+        return None
+
+    def plot(axes: Sequence[Axes]) -> None:
+        for record, rows in tables:
+            look, label = _style.look(record, records), shorten(record.model.name, _style.NAME_WIDTH)
+            runs = {i: share for i, row in enumerate(rows) if (share := effort(row, record)) is not None}
+            right = {i: row.accuracy for i, row in enumerate(rows) if row.accuracy is not None}
+            for ax, values in zip(axes, (runs, right), strict=True):
+                shown = [100 * value for value in values.values()]
+                ax.plot(list(values), shown, color=look.colour, marker=look.marker, linestyle=look.dash, label=label)
+        longest = max((rows for _, rows in tables), key=len)
+        for ax, name in zip(axes, ("share that runs (%)", "accuracy (%)"), strict=True):
+            ax.set_xticks(range(len(longest)), [row.level for row in longest])
+            ax.set_ylabel(name)
+            ax.grid()
+        axes[0].set_ylim(-3, 105)
+        axes[1].set_xlabel("difficulty of the examples, the easiest first")
+        axes[1].legend(ncols=3, loc="upper center", bbox_to_anchor=(0.5, -0.35), columnspacing=1.0)
+
+    alt = (
+        "One line a model: the share of its heads, tokens or layers that runs, and its accuracy, by difficulty of the "
+        "examples. A model that adapts rises in the upper part"
+    )
+    return Drawing("difficulty", "Budget by difficulty", alt, table(records, examples), plot, n_axes=2, height_in=4.8)

@@ -1,0 +1,72 @@
+"""How models were brought to the same cost or quality: which knob was turned, what was reached, what remains."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from effaudit import units
+from effaudit.comparison import ratio_of
+from effaudit.record import AuditRecord, Match
+from effaudit.renderers._cells import NOTHING, Cell, Table, number, text
+
+
+def lines(records: Sequence[AuditRecord]) -> tuple[str, ...]:
+    """One sentence a matched model."""
+    return tuple(_sentence(r, r.model.match, records) for r in records if r.model.match is not None)
+
+
+def table(records: Sequence[AuditRecord]) -> Table:
+    heads = ("model", "meets", "in", "goal", "knob", "setting", "reached", "audited, or why not")
+    rows = tuple(_row(r, r.model.match, records) for r in records if r.model.match is not None)
+    return Table("Matched", heads, rows)
+
+
+def _sentence(record: AuditRecord, match: Match, records: Sequence[AuditRecord]) -> str:
+    unit = _unit(record, match)
+    aim = f"{match.measurement} of {match.model} ({units.quantity(match.goal, unit)})"
+    if match.setting is None or match.reached is None:
+        span = "" if match.reachable is None else f", within reach: {_range(match.reachable, unit)}"
+        return f"{record.model.name} does not meet {aim}: {match.reason or 'no setting does'}{span}."
+    setting = f"{match.knob} {units.number(match.setting)}"
+    reached = units.quantity(match.reached, unit)
+    residual = _residual(record, match, records)
+    return f"{record.model.name} meets {aim} with {setting}: {reached} on the calibration split{residual}."
+
+
+def _residual(record: AuditRecord, match: Match, records: Sequence[AuditRecord]) -> str:
+    """What remains between the two models on the split that is audited."""
+    other = next((r for r in records if r.model.name == match.model), None)
+    own, its = record.value(match.measurement), None if other is None else other.value(match.measurement)
+    if own is None or its is None:
+        return ""
+    ratio = ratio_of(its, own)
+    off = f", {units.signed_percent(ratio - 1, 2)}" if ratio is not None else ""
+    unit = _unit(record, match)
+    return f", {units.quantity(own, unit)} against {units.quantity(its, unit)} on the audited split{off}"
+
+
+def _row(record: AuditRecord, match: Match, records: Sequence[AuditRecord]) -> tuple[Cell, ...]:
+    unit = _unit(record, match)
+    reach = "" if match.reachable is None else f" (within reach: {_range(match.reachable, unit)})"
+    return (
+        text(record.model.name),
+        text(match.model),
+        text(match.measurement),
+        Cell(units.quantity(match.goal, unit), number(match.goal)),
+        text(match.knob),
+        Cell(NOTHING if match.setting is None else units.number(match.setting), number(match.setting)),
+        Cell(NOTHING if match.reached is None else units.quantity(match.reached, unit), number(match.reached)),
+        text(
+            f"{match.reason}{reach}" if match.setting is None else _residual(record, match, records).removeprefix(", ")
+        ),
+    )
+
+
+def _range(ends: tuple[float, float], unit: str) -> str:
+    low, high = ends
+    return f"{units.quantity(low, unit)} to {units.quantity(high, unit)}"
+
+
+def _unit(record: AuditRecord, match: Match) -> str:
+    measurement = record.get(match.measurement)
+    return "1" if measurement is None else measurement.unit
