@@ -23,7 +23,8 @@ Source = Literal["counted", "measured", "modelled", "unavailable"]
 
 
 class _Frozen(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False, protected_namespaces=())
+    # Versions that add to a record keep its schema: what this one does not know, it keeps and does not show.
+    model_config = ConfigDict(frozen=True, extra="allow", allow_inf_nan=False, protected_namespaces=())
 
 
 class Caution(_Frozen):
@@ -294,7 +295,7 @@ def record_from(data: object, path: Path) -> AuditRecord:
     Raises EffauditError when it is no record, or has a newer schema.
     """
     version = data.get("schema_version") if isinstance(data, dict) else None
-    if not isinstance(version, int):
+    if not isinstance(version, int) or version < 1:
         raise EffauditError(f"`{path}` is not an effaudit record: no schema_version")
     if version > SCHEMA_VERSION:
         raise EffauditError(

@@ -163,6 +163,7 @@ def damaged(folder: Path, kind: str) -> Path:
         "text": "not JSON",
         "truncated": text[: len(text) // 2],
         "newer": text.replace('"schema_version": 1', '"schema_version": 99'),
+        "older": text.replace('"schema_version": 1', '"schema_version": 0'),
         "other": '{"a": 1}',
         "list": "[1]",
         "no record": '{"schema_version": 1}',
@@ -179,6 +180,7 @@ def damaged(folder: Path, kind: str) -> Path:
         ("text", "is not JSON"),
         ("truncated", "is not JSON"),
         ("newer", "has record schema 99, this effaudit reads up to 1"),
+        ("older", "is not an effaudit record"),  # 1 was the first
         ("other", "is not an effaudit record"),
         ("list", "no document of records"),
         ("no record", "is not a valid record: created_utc: Field required"),

@@ -1,3 +1,4 @@
+import json
 import os
 from pathlib import Path
 
@@ -5,6 +6,7 @@ import pytest
 
 from effaudit import runs
 from effaudit.errors import EffauditError
+from effaudit.renderers import console
 from tests.fakes_profiles import save_run
 from tests.fakes_records import dense, tsa
 
@@ -18,6 +20,16 @@ def test_each_run_has_a_folder_of_its_own() -> None:
     folders = [runs.new_run_folder("p") for _ in range(3)]
     assert len(set(folders)) == 3
     assert all(folder.parent == runs.RUNS and not any(folder.iterdir()) for folder in folders)
+
+
+def test_what_a_later_version_added_to_a_record_is_kept(tmp_path: Path) -> None:
+    data = dense().model_dump(mode="json")
+    data["added"] = {"to": "the record"}
+    data["measurements"][0]["added"] = "to a measurement"
+    (tmp_path / "later.json").write_text(json.dumps(data), encoding="utf-8")
+    (found,) = runs.saved_records(["later.json"])
+    assert found.record.model_dump(mode="json") == data
+    assert console.render([found.record]) == console.render([dense()])
 
 
 def test_records_of_files_documents_and_folders(tmp_path: Path) -> None:
