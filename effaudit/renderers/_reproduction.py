@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import yaml
@@ -21,7 +22,16 @@ class Reproduction:
     text: str
 
 
-def reproduction(record: AuditRecord) -> Reproduction:
+def reproductions(records: Sequence[AuditRecord]) -> tuple[Reproduction, ...]:
+    """One a profile: the models of an audit share theirs."""
+    apart: list[AuditRecord] = []
+    for record in records:
+        if not any(record.profile == other.profile for other in apart):
+            apart.append(record)
+    return tuple(dict.fromkeys(_reproduction(record) for record in apart))
+
+
+def _reproduction(record: AuditRecord) -> Reproduction:
     """By the profile's name where it is built in and unchanged, else by the resolved profile of the record."""
     name = printable(str(record.profile.get("name", "audit")))
     try:

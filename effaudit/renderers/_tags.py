@@ -43,5 +43,8 @@ def tags(record: AuditRecord, records: Sequence[AuditRecord]) -> tuple[Tag, ...]
     quality, reference = main_quality(record), reference_of(record, records)
     if quality is None or reference is None or reference is record:
         return (time,)
-    word, kind = _QUALITY[compare_measurement(reference, record, quality.name).verdict]
+    delta = compare_measurement(reference, record, quality.name)
+    word, kind = _QUALITY[delta.verdict]
+    if delta.verdict == "unsure" and delta.interval is None:
+        word = "without an interval"
     return time, Tag(f"{quality_name(quality)} {word}", kind)

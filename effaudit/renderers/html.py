@@ -14,7 +14,7 @@ from effaudit.record import AuditRecord
 from effaudit.renderers._cells import Table, text
 from effaudit.renderers._in_depth import methods
 from effaudit.renderers._layout import printable
-from effaudit.renderers._reproduction import reproduction
+from effaudit.renderers._reproduction import reproductions
 from effaudit.renderers._sections import sections
 from effaudit.renderers._sentence import sentence
 from effaudit.renderers._shares import Examples
@@ -61,7 +61,7 @@ def render(records: Sequence[AuditRecord], examples: Examples | None = None) -> 
         methods=methods([m for record in records for m in record.measurements]),
         cautions=cautions(records),
         missing=missing(records),
-        reproductions=list(dict.fromkeys(reproduction(record) for record in records)),
+        reproductions=reproductions(records),
         versions=", ".join(dict.fromkeys(f"effaudit {r.effaudit_version}" for r in records)),
     )
 

@@ -171,6 +171,15 @@ def test_tags_say_what_the_clock_says_and_what_became_of_the_quality(
     assert [tag.text for tag in tags(records[0], records)] == ["reference"]
 
 
+def test_a_quality_without_an_interval_is_not_called_alike() -> None:
+    def language(name: str, bits: float) -> AuditRecord:
+        return record(name, measurements=[figure("quality.bpc", bits, "bit", source="measured")])
+
+    work = record().workload.model_copy(update={"task": "causal_lm"})
+    records = [r.model_copy(update={"workload": work}) for r in (language("dense", 2.0), language("tsa", 2.2))]
+    assert [tag.text for tag in tags(records[1], records)] == ["time not comparable", "bpc without an interval"]
+
+
 def test_the_page_of_five_models_is_small(text: str) -> None:
     samples = [0.01 * (1 + 0.001 * (i % 97)) for i in range(5000)]  # far more than an audit takes
     many = figure("latency.p50", 0.012, "s", "lower", "measured", samples)

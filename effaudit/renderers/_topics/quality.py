@@ -84,7 +84,8 @@ def _beats(other: Point, this: Point) -> bool:
 def _drawing(
     name: str, title: str, label: str, scale: float, points: Sequence[Point], records: Sequence[AuditRecord]
 ) -> Drawing:
-    quality = quality_name(points[0].quality)
+    first = points[0].quality
+    quality = f"{quality_name(first)} ({'higher' if first.better == 'higher' else 'lower'} is better)"
 
     def plot(axes: Sequence[Axes]) -> None:
         ax = axes[0]
