@@ -181,6 +181,7 @@ def _workload(model: Assembled, stream: Stream, dtype: str, folder: Path) -> Wor
         batches=stream,
         flops=model.flops,
         scratch=folder,
+        pieces=dataset.pieces if dataset.is_quotable else None,
     )
 
 
@@ -250,6 +251,7 @@ def _record(
         measurements=tuple(m for finding in findings for m in finding.measurements),
         layers=next((finding.layers for finding in findings if finding.layers), ()),
         modules=next((finding.modules for finding in findings if finding.modules), ()),
+        text_samples=next((finding.text_samples for finding in findings if finding.text_samples), ()),
         examples=examples.name if has_examples else None,
         cautions=tuple(dict.fromkeys((*cautions, *model.cautions, *(c for f in findings for c in f.cautions)))),
     )

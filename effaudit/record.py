@@ -17,6 +17,7 @@ from effaudit.files import write_atomically
 SCHEMA_VERSION = 1
 
 SAME_MEAN = 1e-5  # tables keep nine digits
+MAX_TEXT_SAMPLES, MAX_SAMPLE_CHARACTERS = 10, 200  # stored and shown of a model, and of each sample
 
 Better = Literal["lower", "higher", "neither"]
 Source = Literal["counted", "measured", "modelled", "unavailable"]

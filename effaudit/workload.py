@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -160,6 +160,7 @@ class Workload:
     flops: Callable[[Batch, Routing, Execution], Tensor]
     scratch: Path | None = None  # where meters spill what does not fit in memory; None is the system's own folder
     dtype: str = "float32"
+    pieces: Callable[[Sequence[int]], tuple[str, ...]] | None = None  # texts of tokens; None: not for records
 
     def run(self, batch: Batch, routing: Routing | None = None) -> Output:
         """One forward pass under inference_mode; a routing given replaces the model's own decisions."""

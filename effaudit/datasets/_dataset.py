@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from tokenizers import Tokenizer
@@ -34,6 +34,7 @@ class Dataset(ABC):
     n_classes: int | None = None  # None for causal_lm
     class_names: tuple[str, ...] = ()
     is_characters: bool = False
+    is_quotable: bool = False  # stretches of the text may stand in records and reports: it is public, nobody's own
     tokenizer: Tokenizer | None = None  # None where ids are fixed by the dataset
     own_tokenizer: str | None = None  # identifies the tokenizer of a model of the user's own
 
@@ -47,6 +48,12 @@ class Dataset(ABC):
     @abstractmethod
     def training_batches(self, batch_size: int, seed: int, first_step: int = 0) -> Iterator[Batch]:
         """Endless shuffled batches of the training split; the same for the same seed, wherever it starts."""
+
+    def pieces(self, ids: Sequence[int]) -> tuple[str, ...]:
+        """The text of each token; empty for an id that the tokenizer does not know."""
+        if self.tokenizer is None:
+            return ("",) * len(ids)
+        return tuple(self.tokenizer.id_to_token(number) or "" for number in ids)
 
     @abstractmethod
     def sha256(self, split: Split) -> str:

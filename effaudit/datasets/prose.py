@@ -30,4 +30,6 @@ def open_dataset(spec: DataSpec, tokenizer: Tokenizer | None = None) -> Dataset:
     except ImportError:
         raise EffauditError("this Python ships no `pydoc_data.topics`", "use `chars:<path>` with a text file") from None
     text = "\n\n".join(topics[name] for name in sorted(topics))
-    return long_text(MemoryText("prose", text), spec.max_tokens, tokenizer)
+    dataset = long_text(MemoryText("prose", text), spec.max_tokens, tokenizer)
+    dataset.is_quotable = dataset.is_characters
+    return dataset

@@ -25,4 +25,6 @@ def open_dataset(spec: DataSpec, tokenizer: Tokenizer | None = None) -> Dataset:
     """
     validated(Options, spec.options, "data options of `tiny_shakespeare`")
     _, files = find_files(spec, [{"text": ["input.txt"]}])
-    return long_text(FileText(files["text"]), spec.max_tokens, tokenizer, has_unknown=False)
+    dataset = long_text(FileText(files["text"]), spec.max_tokens, tokenizer, has_unknown=False)
+    dataset.is_quotable = dataset.is_characters
+    return dataset

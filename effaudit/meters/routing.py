@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 import torch
 from torch import Tensor
 
 from effaudit.example_table import Spill
+from effaudit.meters._text_samples import text_samples
 from effaudit.profile_spec import AuditSpec
-from effaudit.record import Better, Findings, LayerRow, Measurement, unavailable
+from effaudit.record import Better, Findings, LayerRow, Measurement, TextSample, unavailable
 from effaudit.workload import Batch, Routing, Workload, real_positions
 
 NO_TOKENS = "this model makes no decision per token"
@@ -43,12 +44,14 @@ class Tally:
 
     n_layers: int
     examples: Spill
+    pieces: Callable[[Sequence[int]], tuple[str, ...]] | None = None
     gated: tuple[int, ...] | None = None  # layers, from 0, that decide about tokens; None is all but the first
     soft: Means = field(init=False)
     hard: Means = field(init=False)
     budget: Means = field(init=False)
     heads: Means = field(init=False)
     exits: Means = field(init=False)
+    text_samples: list[TextSample] = field(default_factory=list)
 
     def __post_init__(self) -> None:
         for name in ("soft", "hard", "budget", "heads", "exits"):
@@ -73,6 +76,8 @@ class Tally:
             self.exits.add(torch.bincount(left, minlength=self.n_layers + 1)[1:], len(left))
         if columns := _columns(batch, routing, kept):
             self.examples.add(batch.index.tolist(), columns)
+        if self.pieces is not None and kept is not None and kept.shape[:2] == batch.tokens.shape:
+            self.text_samples += text_samples(batch, kept, self.pieces)
 
 
 def kept_tokens(batch: Batch, routing: Routing, n_layers: int) -> Tensor | None:
@@ -122,10 +127,15 @@ def _measure_one(work: Workload) -> Findings:
     tally = None
     for batch in work.batches():
         routing = work.routed(batch).routing
-        tally = tally or Tally(work.n_layers or len(routing.path), Spill(work.scratch))
+        tally = tally or Tally(work.n_layers or len(routing.path), Spill(work.scratch), work.pieces)
         tally.add(batch, routing)
     tally = tally or Tally(work.n_layers, Spill(work.scratch))
-    return Findings(measurements=_measurements(work, tally), layers=_layers(tally), examples=tally.examples)
+    return Findings(
+        measurements=_measurements(work, tally),
+        layers=_layers(tally),
+        text_samples=tuple(tally.text_samples),
+        examples=tally.examples,
+    )
 
 
 def _measurements(work: Workload, tally: Tally) -> tuple[Measurement, ...]:

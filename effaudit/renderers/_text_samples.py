@@ -7,9 +7,8 @@ from dataclasses import dataclass
 from itertools import groupby
 
 from effaudit.ladder import n_layers
-from effaudit.record import AuditRecord, TextSample
+from effaudit.record import MAX_SAMPLE_CHARACTERS, MAX_TEXT_SAMPLES, AuditRecord, TextSample
 
-MAX_SAMPLES, MAX_CHARACTERS = 10, 200  # shown of a model, and of each of them
 SHADES = 5  # from 0, nothing left out, to SHADES - 1
 
 
@@ -37,7 +36,7 @@ def shaded(records: Sequence[AuditRecord]) -> tuple[Shaded, ...]:
     for record in records:
         n = n_layers(record)
         if record.text_samples and n is not None:
-            samples = tuple(_stretches(sample, n) for sample in record.text_samples[:MAX_SAMPLES])
+            samples = tuple(_stretches(sample, n) for sample in record.text_samples[:MAX_TEXT_SAMPLES])
             found.append(Shaded(record.model.name, n, samples))
     return tuple(found)
 
@@ -51,11 +50,11 @@ def _stretches(sample: TextSample, n: int) -> tuple[Stretch, ...]:
 
 
 def _first(sample: TextSample) -> list[tuple[str, int]]:
-    """The pieces that fit into MAX_CHARACTERS, a line's end shown by a sign of its own."""
+    """The pieces that fit into MAX_SAMPLE_CHARACTERS, a line's end shown by a sign of its own."""
     kept, length = [], 0
     for piece, layers in zip(sample.pieces, sample.layers_run, strict=True):
         length += len(piece)
-        if length > MAX_CHARACTERS:
+        if length > MAX_SAMPLE_CHARACTERS:
             break
         kept.append((piece.replace("\n", "\u21b5\n"), layers))
     return kept
