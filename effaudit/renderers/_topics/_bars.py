@@ -45,7 +45,10 @@ def stacked_bars(ax: Axes, bars: Sequence[Bar], names: Sequence[str], label: str
     ax.set_ylim(len(bars) - 0.5, -0.5)
     ax.set_xlabel(label)
     ax.grid(axis="x")
-    ax.legend(ncols=min(3, len(labelled)), loc="lower center", bbox_to_anchor=(0.5, 1.0), columnspacing=1.0)
+    handles, labels = ax.get_legend_handles_labels()
+    order = sorted(range(len(labels)), key=lambda i: names.index(labels[i]) if labels[i] in names else len(names))
+    shown = [handles[i] for i in order], [labels[i] for i in order]
+    ax.legend(*shown, ncols=min(3, len(labelled)), loc="lower center", bbox_to_anchor=(0.5, 1.0), columnspacing=1.0)
 
 
 def _colour(name: str, names: Sequence[str]) -> str:
