@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Literal
 
 from effaudit import units
-from effaudit.comparison import compare_measurement
+from effaudit.comparison import Delta, Interval, compare_measurement
 from effaudit.ladder import Ladder, Rung, ladder, reference_of
 from effaudit.record import AuditRecord
 from effaudit.renderers._words import ABSOLUTES, main_quality, quality_name, quality_value
@@ -125,6 +125,19 @@ def _quality(record: AuditRecord, records: Sequence[AuditRecord]) -> str:
     change = delta.after - delta.before
     size = units.points(abs(change), 2) if name == "accuracy" else units.signed_percent(abs(delta.ratio - 1), 2)
     word = "rises" if change > 0 else "drops"
-    is_within = delta.interval is not None and delta.interval[0] <= 1 <= delta.interval[1]
-    doubt = f", not distinguishable on {record.workload.n_examples} examples" if is_within else ""
-    return f"{name} {word} {size.removeprefix('+')}{doubt}"
+    span = _quality_span(delta, is_share=name == "accuracy")
+    if span is None:
+        return f"{name} {word} {size.removeprefix('+')}"
+    low, high = span if change > 0 else (-span[1], -span[0])
+    doubt = f", not distinguishable on {record.workload.n_examples} examples" if low <= 0 <= high else ""
+    return f"{name} {word} {size.removeprefix('+')} {units.interval(low, high, 2)}{doubt}"
+
+
+def _quality_span(delta: Delta, is_share: bool) -> Interval | None:
+    """The 95 % interval of the difference for a share, of the relative change for any other quality."""
+    if is_share and delta.difference is not None:
+        return delta.difference
+    if delta.interval is None or delta.before is None:
+        return None
+    low, high = (end - 1 for end in delta.interval)
+    return (low * delta.before, high * delta.before) if is_share else (low, high)

@@ -45,6 +45,6 @@ def tags(record: AuditRecord, records: Sequence[AuditRecord]) -> tuple[Tag, ...]
         return (time,)
     delta = compare_measurement(reference, record, quality.name)
     word, kind = _QUALITY[delta.verdict]
-    if delta.verdict == "unsure" and delta.interval is None:
+    if delta.verdict == "unsure" and delta.interval is None and delta.difference is None:
         word = "without an interval"
     return time, Tag(f"{quality_name(quality)} {word}", kind)

@@ -1,4 +1,5 @@
 import io
+import re
 from collections.abc import Sequence
 
 import pytest
@@ -6,6 +7,7 @@ from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 from rich.cells import cell_len
 
+from effaudit.example_table import ExampleTable
 from effaudit.record import AuditRecord, Caution, LayerRow, ModuleRow
 from effaudit.renderers import console, csv, html, markdown
 from effaudit.renderers._sentence import sentence
@@ -37,11 +39,11 @@ dense is the reference: accuracy 94.2 %, FLOPs per pass 50.0 GFLOP, latency per
   batch 12.0 ms, peak memory 12.0 MB, energy per pass 3.20 J, parameters 1.23 M.
 tsa: claims 45.0 % (soft), skips 42.0 % (hard), runs 30.1 % fewer FLOPs, takes
   4.0 % more time [4.0, 4.0] than dense: not faster, the saving does not arrive
-  on the clock; accuracy drops 0.30 points, not distinguishable on 1000
-  examples.
+  on the clock; accuracy drops 0.30 points [-1.77, 2.37], not distinguishable on
+  1000 examples.
 budgetformer: claims 69.0 % (soft), skips 62.5 % (hard), runs 8.0 % fewer FLOPs,
   takes 25.0 % less time [25.0, 25.0] than dense: all of the FLOPs saving and
-  more arrives on the clock; accuracy drops 4.20 points.
+  more arrives on the clock; accuracy drops 4.20 points [1.84, 6.56].
 early_exit: claims 30.0 % (hard), skips 30.0 % (hard), runs 20.0 % fewer FLOPs,
   takes 0.0 % time [0.0, 0.0] against dense: no difference on the clock is
   shown; accuracy unchanged.
@@ -150,6 +152,24 @@ def test_losses_rise_and_bits_are_named() -> None:
     records = [language("dense", 2.0), language("tsa", 2.05)]
     assert "bpc rises 2.50 %" in sentence(records[1], records)
     assert "      bpc" in console.render(records)
+
+
+def test_the_interval_of_a_quality_is_that_of_the_change_that_is_named() -> None:
+    def answers(name: str, right: int) -> AuditRecord:
+        correct = [1.0] * right + [0.0] * (100 - right)
+        measured = figure("quality.accuracy", right / 100, better="higher", source="measured")
+        workload = WORKLOAD.model_copy(update={"n_examples": 100})
+        found = record(name, measurements=[measured], workload=workload)
+        return found.with_table(ExampleTable(None, {"index": range(100), "correct": correct}))
+
+    better, same = answers("tsa", 92), answers("early_exit", 81)
+    records = [answers("dense", 80), better, same]
+    assert re.search(r"accuracy rises 12.00 points \[[4-8]\.\d\d, 1[6-9]\.\d\d\]\.", sentence(better, records))
+    assert "accuracy rises 1.00 points [0.00," in sentence(same, records)
+    assert "not distinguishable on 100 examples" in sentence(same, records)
+    fewer = answers("tsa", 68)
+    said = sentence(fewer, [answers("dense", 80), fewer])
+    assert re.search(r"accuracy drops 12.00 points \[[4-8]\.\d\d, 1[6-9]\.\d\d\]\.", said)
 
 
 def test_cautions_and_reasons_are_said_once_with_their_models() -> None:
