@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from effaudit.difficulty import DifficultyRow, by_difficulty
 from effaudit.example_table import ExampleTable
 from effaudit.ladder import n_layers
+from effaudit.model_targets import OWN
 from effaudit.record import AuditRecord, LayerRow
 
 Examples = Mapping[str, ExampleTable]  # by model name
@@ -72,8 +73,16 @@ def effort(row: DifficultyRow, record: AuditRecord) -> float | None:
     if row.exit_layer is not None:
         return row.exit_layer / n if n else None
     if row.alpha_hard is not None and n:
-        return (1 + (n - 1) * row.alpha_hard) / n  # the stem, the first block, always runs
+        gated = _n_gated(record, n)
+        return (n - gated + gated * row.alpha_hard) / n
     return row.head_fraction
+
+
+def _n_gated(record: AuditRecord, n: int) -> int:
+    """Layers that decide about tokens: all but the first, which always runs, or those that a user's model logs."""
+    if record.model.variant in OWN:
+        return sum(row.alpha_hard is not None for row in record.layers)
+    return n - 1
 
 
 def _layers(rows: Sequence[LayerRow]) -> tuple[Share, ...]:

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from effaudit.ladder import REFERENCE_VARIANT
+from effaudit.ladder import is_reference
 from effaudit.record import AuditRecord
 
 INK, PAPER = "#010203", "#fdfefc"  # stand for the page's own colours until a figure is written
@@ -80,9 +80,9 @@ REFERENCE_LOOK = Look(INK, "*", "-", "")
 
 def look(record: AuditRecord, records: Sequence[AuditRecord]) -> Look:
     """The reference in the colour of the text, the others in order of the records."""
-    if record.model.variant == REFERENCE_VARIANT:
+    if is_reference(record, records):
         return REFERENCE_LOOK
-    others = [other for other in records if other.model.variant != REFERENCE_VARIANT]
+    others = [other for other in records if not is_reference(other, records)]
     place = next(i for i, other in enumerate(others) if other is record)
     turn, i = divmod(place, len(SERIES))  # from the second turn on, another marker on the same colour
     shape = (i + turn) % len(MARKERS)
