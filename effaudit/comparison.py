@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from math import isfinite, sqrt
-from typing import Literal
+from typing import Literal, Protocol
 
 from effaudit import stats
-from effaudit.record import AuditRecord, Measurement
+from effaudit.record import AuditRecord, Measurement, WorkloadInfo
 
 Verdict = Literal["better", "worse", "same", "unsure", "not_comparable"]
 Interval = tuple[float, float]
@@ -16,6 +16,13 @@ TIMED_UNITS = ("s", "1/s", "J", "W", "g")  # what varies from run to run and fro
 WORKLOAD_FREE = ("params", "memory.weights")  # properties of the model alone
 MEMORY_TOLERANCE = 0.05  # a peak read once moves by a few per cent with the allocator; also the gate's default
 Z_95 = 1.96
+
+
+class OnWorkload(Protocol):
+    """A record, or what is kept of one."""
+
+    @property
+    def workload(self) -> WorkloadInfo: ...
 
 
 @dataclass(frozen=True)
@@ -56,7 +63,7 @@ def compare_measurement(before: AuditRecord, after: AuditRecord, name: str) -> D
     return Delta(name, old.value, new.value, ratio, interval, verdict, reason)
 
 
-def workload_difference(before: AuditRecord, after: AuditRecord) -> str:
+def workload_difference(before: OnWorkload, after: OnWorkload) -> str:
     """Why two records did not see the same work, or an empty string."""
     old, new = before.workload, after.workload
     if (old.sha256, old.split) != (new.sha256, new.split):
@@ -70,6 +77,12 @@ def workload_difference(before: AuditRecord, after: AuditRecord) -> str:
 def is_machine_bound(measurement: Measurement) -> bool:
     """Whether a figure says as much about the machine as about the model."""
     return measurement.unit in (*TIMED_UNITS, "B") and measurement.source != "counted"
+
+
+def is_other_percentile(name: str) -> bool:
+    """Whether a figure is a percentile other than the median, which raw samples give no interval of."""
+    last = name.rpartition(".")[2]
+    return last != "p50" and last[:1] == "p" and last[1:].isdigit()
 
 
 def ratio_of(before: int | float, after: int | float) -> float | None:
@@ -135,8 +148,7 @@ def ratio_interval(before: Measurement, after: Measurement, n_examples: int) -> 
         return None
     if before.name == "quality.accuracy":
         return _binomial_interval(float(before.value), float(after.value), n_examples)
-    last = before.name.rpartition(".")[2]
-    if last != "p50" and last[:1] == "p" and last[1:].isdigit():
+    if is_other_percentile(before.name):
         return None
     if len(before.samples) != len(after.samples):
         return _unpaired_interval(before, after)
