@@ -1,6 +1,7 @@
 """The commands that hold an audit against a baseline, and that accept one."""
 
 import os
+import sys
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated
@@ -51,8 +52,7 @@ class _Outputs:
         elif self.is_markdown:
             say(markdown)
         else:
-            with closed_pipe_ignored():
-                console.show(console.render_gate(result))
+            _show(console.render_gate(result))
         if self.junit is not None:
             write_atomically(self.junit, _build_server.render_junit(result, title))
         if summary := os.environ.get(SUMMARY_VARIABLE):
@@ -60,6 +60,17 @@ class _Outputs:
         if self.is_github and (annotations := _build_server.render_github(result, baseline)):
             tell = note if self.is_json else say  # GitHub reads both streams
             tell(annotations)
+
+
+def _show(text: str) -> None:
+    """On a terminal by way of its colours; logs get no colour codes, whatever FORCE_COLOR says."""
+    if not sys.stdout.isatty():
+        say(text.removesuffix("\n"))
+        return
+    from effaudit.renderers import console
+
+    with closed_pipe_ignored():
+        console.show(text)
 
 
 def _append(path: Path, text: str) -> None:
@@ -156,8 +167,7 @@ def baseline_update(
     found = baselines.baseline_of(current_records(target, quiet))
     path = path or baselines.baseline_path(found.profile)
     before = baselines.load_baseline(path) if path.exists() else None
-    with closed_pipe_ignored():
-        console.show(console.render_changes(baselines.changes(before, found)))
+    _show(console.render_changes(baselines.changes(before, found)))
     for summary in found.models:
         if any(figure.is_unstable for figure in summary.figures):
             note(f"caution: `{summary.model}` was timed on a busy machine: a gate on its time cannot decide", quiet)

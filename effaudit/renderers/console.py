@@ -47,10 +47,7 @@ def show(text: str, file: TextIO | None = None) -> None:
     file = sys.stdout if file is None else file
     encoding = getattr(file, "encoding", None) or "utf-8"
     safe = text.encode(encoding, "replace").decode(encoding)
-    is_log = None if file.isatty() else False  # logs get no colour codes, whatever FORCE_COLOR says
-    console = Console(
-        file=file, force_terminal=is_log, highlight=False, no_color="NO_COLOR" in os.environ, soft_wrap=True
-    )
+    console = Console(file=file, highlight=False, no_color="NO_COLOR" in os.environ, soft_wrap=True)
     styled = Text(safe.removesuffix("\n"))
     styled.highlight_regex(r"(?m)(?<= )-\d[\d.]* %(?= [cm~])", "green")
     styled.highlight_regex(r"(?m)(?<= )(\+\d[\d.]* %|x\d[\d.e+]*)(?= [cm~])", "red")
