@@ -12,8 +12,9 @@ from effaudit import runs
 from effaudit.cli_options import Quiet
 from effaudit.cli_results import check_writable, current_records
 from effaudit.errors import EffauditError
-from effaudit.gate_rows import GateResult
+from effaudit.gate_rows import GateResult, GateRow
 from effaudit.profile_spec import load_profile
+from effaudit.progress import tracking
 from effaudit.record import AuditRecord, write_atomically
 from effaudit.streams import closed_pipe_ignored, note, say, say_json
 from effaudit.units import parse_share
@@ -86,6 +87,12 @@ def gate(
     baseline: Annotated[
         str | None, typer.Option(metavar="FILE", help="Accepted figures, else profiles/baselines/<profile>.json.")
     ] = None,
+    against: Annotated[
+        str | None, typer.Option(metavar="REV", help="Time a profile against this git revision, in turns.")
+    ] = None,
+    max_seconds: Annotated[
+        float | None, typer.Option(metavar="S", min=1, help="Time for --against, else the profile's.")
+    ] = None,
     tolerance: Annotated[
         list[str] | None,
         typer.Option(metavar="NAME=VALUE", help="How much worse a measurement may get: 0.05 or 5%. Repeatable."),
@@ -99,25 +106,74 @@ def gate(
     """Holds records against a baseline.
 
     Counted figures must not get worse, quality not beyond its interval, memory not by more than 5 %; time is judged
-    where a tolerance names it, here or in the profile's `gate:`. Where GITHUB_STEP_SUMMARY is set, the Markdown is
-    appended to that file.
+    where a tolerance names it, here or in the profile's `gate:`. With --against, the median latency of the working tree
+    is timed against that of a revision in the same job (and the rest against a baseline only where --baseline names
+    one). Where GITHUB_STEP_SUMMARY is set, the Markdown is appended to that file.
     Exit codes: 0 pass, 1 regressed, 2 undecided or not usable.
     """
-    from effaudit import gating
-    from effaudit.baselines import baseline_path, load_baseline
-
     outputs = _Outputs(markdown, json, Path(junit) if junit is not None else None, github)
     outputs.check()
     asked = dict(_tolerance(text) for text in tolerance or ())
+    if against is None and max_seconds is not None:
+        raise EffauditError("--max-seconds acts on --against", "leave it out, or name a revision")
+    if against is None:
+        result, name, path = _against_baseline(current, baseline, asked, quiet)
+        outputs.publish(result, name, path)
+    else:
+        result, name = _against_revision(current, against, max_seconds, baseline, asked, quiet)
+        outputs.publish(result, name, baseline)
+    raise typer.Exit(result.exit_code)
+
+
+def _against_baseline(
+    current: str, baseline: str | None, asked: dict[str, float], is_quiet: bool, left_out: tuple[str, ...] = ()
+) -> tuple[GateResult, str, str]:
+    """The verdicts on all but the measurements `left_out`, the profile's name, the baseline's file."""
+    from effaudit import gating
+    from effaudit.baselines import baseline_path, load_baseline
+    from effaudit.summary import summarise
+
     accepted = load_baseline(baseline) if baseline is not None else None
     records = _saved_records(current)
     name, accepts = _profile_of(records) if records else _profile_named(current)
     path = baseline if baseline is not None else str(baseline_path(name))
     accepted = accepted or load_baseline(path)
-    gating.check_tolerances({**accepts, **asked}, accepted.models)  # before the audit, not after it
-    result = gating.gate(records or current_records(current, quiet), accepted, asked)
-    outputs.publish(result, name, path)
-    raise typer.Exit(result.exit_code)
+    tolerances = {key: share for key, share in {**accepts, **asked}.items() if key not in left_out}
+    gating.check_tolerances(tolerances, accepted.models)  # before the audit, not after it
+    found = [summarise(record) for record in records or current_records(current, is_quiet)]
+    return gating.judge(found, accepted.models, tolerances), name, path
+
+
+def _against_revision(
+    target: str,
+    revision: str,
+    max_seconds: float | None,
+    baseline: str | None,
+    asked: dict[str, float],
+    is_quiet: bool,
+) -> tuple[GateResult, str]:
+    """The verdicts on time against the revision and on all else against the baseline, if any; the profile's name."""
+    from effaudit.against import rows
+    from effaudit.against.checkout import revisions
+    from effaudit.against.race import race
+
+    if runs.is_saved(target):
+        raise EffauditError(f"--against times a profile, `{target}` is saved records", "name the profile")
+    profile = load_profile(target)
+    tolerance = asked.get(rows.TIMED, profile.gate.tolerances.get(rows.TIMED, rows.TIME_TOLERANCE))
+    others = {key: share for key, share in asked.items() if key != rows.TIMED}
+    if others and baseline is None:
+        hint = "name a --baseline for the rest"
+        raise EffauditError(f"--tolerance {next(iter(others))}: --against decides {rows.TIMED} alone", hint)
+    counted: tuple[GateRow, ...] = ()
+    if baseline is not None:
+        counted = _against_baseline(target, baseline, others, is_quiet, (rows.TIMED,))[0].rows
+    allowed_s = max_seconds if max_seconds is not None else profile.gate.max_seconds
+    with revisions(revision, target) as sides, tracking("timing, s", round(allowed_s), is_quiet) as tracker:
+        outcome = race(sides.base, sides.current, tolerance, allowed_s, lambda s: tracker.update(round(s)))
+    timed = rows.rows_of(outcome, tolerance, revision)
+    order = {name: i for i, name in enumerate(dict.fromkeys(row.model for row in (*counted, *timed)))}
+    return GateResult(tuple(sorted((*counted, *timed), key=lambda row: order[row.model]))), profile.name
 
 
 def _saved_records(target: str) -> list[AuditRecord]:
