@@ -5,6 +5,8 @@
     record = effaudit.load_record("reports/runs/…/tsa.json")
     deltas = effaudit.compare(before, after)             # records, measurement by measurement
     effaudit.log_routing(layer=i, tokens=mask)           # inside a forward of yours: what it leaves out
+    result = effaudit.gate(record, "profiles/baselines/demo.json")  # true where nothing got costlier
+    effaudit.assert_flops(model, inputs, at_most=2e9)    # for test suites; pytest has a fixture `effaudit` too
 
 Importing this package imports no torch: what is named here is loaded when it is first used.
 """
@@ -16,21 +18,35 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from effaudit.assertions import assert_flops
     from effaudit.comparison import compare
     from effaudit.errors import EffauditError
     from effaudit.flop_counting import count_flops
+    from effaudit.gating import gate
     from effaudit.profile_spec import AuditProfile
     from effaudit.record import AuditRecord, load_record
     from effaudit.route_logging import log_routing
     from effaudit.version import VERSION as __version__
 
-__all__ = ["EffauditError", "__version__", "audit", "compare", "count_flops", "load_record", "log_routing"]
+__all__ = [
+    "EffauditError",
+    "__version__",
+    "assert_flops",
+    "audit",
+    "compare",
+    "count_flops",
+    "gate",
+    "load_record",
+    "log_routing",
+]
 
 _HOMES = {
     "EffauditError": ("errors", "EffauditError"),
     "__version__": ("version", "VERSION"),
+    "assert_flops": ("assertions", "assert_flops"),
     "compare": ("comparison", "compare"),
     "count_flops": ("flop_counting", "count_flops"),
+    "gate": ("gating", "gate"),
     "load_record": ("record", "load_record"),
     "log_routing": ("route_logging", "log_routing"),
 }

@@ -3,7 +3,6 @@
 import dataclasses
 import errno
 import io
-import json as json_format
 import shlex
 import sys
 import traceback
@@ -13,9 +12,9 @@ from typing import Annotated
 
 import typer
 
-from effaudit import runs
+from effaudit import cli_gate, runs
 from effaudit.cli_options import AuditOptions, Data, Device, Quiet, Seed, with_audit_options
-from effaudit.cli_results import audited, check_writable, current_records, show
+from effaudit.cli_results import audited, show
 from effaudit.errors import EffauditError
 from effaudit.overrides import Overrides, apply
 from effaudit.profile_spec import load_profile
@@ -33,9 +32,6 @@ baseline_app = typer.Typer(rich_markup_mode=None, help="Keeps the accepted recor
 app.add_typer(baseline_app, name="baseline")
 
 Target = Annotated[str, typer.Argument(metavar="TARGET", help="A profile: a YAML file or a built-in name.")]
-Current = Annotated[
-    str, typer.Argument(metavar="CURRENT", help="A record, a folder of records, or a profile to audit.")
-]
 
 
 def _print_version(is_asked: bool) -> None:
@@ -139,63 +135,8 @@ def report(
         say(str(path))
 
 
-@app.command()
-def gate(
-    current: Current,
-    baseline: Annotated[str, typer.Option(metavar="FILE", help="The accepted records.")],
-    tolerance: Annotated[
-        list[str] | None,
-        typer.Option(metavar="NAME=VALUE", help="How much worse a measurement may get: 0.05 or 5%. Repeatable."),
-    ] = None,
-    json: Annotated[bool, typer.Option("--json", help="The verdicts as one JSON document.")] = False,
-    quiet: Quiet = False,
-) -> None:
-    """Holds records against a baseline.
-
-    Exit codes: 0 pass, 1 regressed, 2 undecided or not usable.
-    """
-    from effaudit import gating
-    from effaudit.baselines import load_baseline
-    from effaudit.renderers import console
-
-    accepted = load_baseline(baseline)
-    tolerances = dict(_tolerance(text) for text in tolerance or ())
-    gating.gate(accepted, accepted, tolerances)  # refuses tolerances that fit nothing before the audit, not after it
-    result = gating.gate(current_records(current, quiet), accepted, tolerances)
-    if json:
-        rows = [dataclasses.asdict(row) for row in result.rows]
-        say(json_format.dumps({"exit_code": result.exit_code, "rows": rows}, indent=1, allow_nan=False))
-    else:
-        with closed_pipe_ignored():
-            console.show(console.render_gate(result))
-    raise typer.Exit(result.exit_code)
-
-
-@baseline_app.command("update")
-def baseline_update(
-    target: Current,
-    out: Annotated[str | None, typer.Option(metavar="FILE", help="Else profiles/baselines/<profile>.json.")] = None,
-    quiet: Quiet = False,
-) -> None:
-    """Accepts records as the baseline of the gate.
-
-    Shows what that changes.
-    """
-    from effaudit import baselines
-    from effaudit.renderers import console
-
-    path = Path(out) if out is not None else None
-    if path is None and not runs.is_saved(target):
-        path = baselines.baseline_path(load_profile(target).name)
-    if path is not None:
-        check_writable(path)
-    records = current_records(target, quiet)
-    path = path or baselines.baseline_path(str(records[0].profile.get("name", "audit")))
-    before = baselines.load_baseline(path) if path.exists() else ()
-    baselines.save_baseline(records, path)
-    with closed_pipe_ignored():
-        console.show(console.render_changes(baselines.changes(before, records)))
-    say(f"wrote {path}")
+app.command()(cli_gate.gate)
+baseline_app.command("update")(cli_gate.baseline_update)
 
 
 @app.command()
@@ -274,16 +215,6 @@ def doctor() -> None:
         say("\n".join(wrap(f"{finding.what}: {told}", "yes  " if finding.is_available else "no   ")))
         if finding.remedy:
             say("\n".join(wrap(finding.remedy, "     hint: ")))
-
-
-def _tolerance(text: str) -> tuple[str, float]:
-    name, _, value = text.partition("=")
-    try:
-        return name, float(value.removesuffix("%")) / (100 if value.endswith("%") else 1)
-    except ValueError:
-        raise EffauditError(
-            f"--tolerance: `{text}` is not NAME=VALUE", "write `latency.p50=0.05` or `latency.p50=5%`"
-        ) from None
 
 
 # typer's own copy of click or click itself, as its version has it

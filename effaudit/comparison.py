@@ -5,13 +5,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import lru_cache
 from math import isfinite, log, sqrt
-from typing import Literal
+from typing import Literal, Protocol
 
 import numpy as np
 
 from effaudit import stats
 from effaudit.example_table import INDEX, ExampleTable
-from effaudit.record import AuditRecord, Measurement
+from effaudit.record import AuditRecord, Measurement, WorkloadInfo
 
 Verdict = Literal["better", "worse", "same", "unsure", "not_comparable"]
 Interval = tuple[float, float]
@@ -22,6 +22,13 @@ MEMORY_TOLERANCE = 0.05  # a peak read once moves by a few per cent with the all
 Z_95 = 1.96
 # The column of the per-example table that a figure is the mean of, and by what it is divided.
 QUALITY_COLUMNS = {"quality.accuracy": ("correct", 1.0), "quality.loss": ("loss", 1.0), "quality.bpc": ("loss", log(2))}
+
+
+class OnWorkload(Protocol):
+    """A record, or what is kept of one."""
+
+    @property
+    def workload(self) -> WorkloadInfo: ...
 
 
 @dataclass(frozen=True)
@@ -95,7 +102,7 @@ def _paired(before: ExampleTable, after: ExampleTable, column: str) -> stats.Pai
     return stats.paired_change(before[column][old], after[column][new], weights[old])
 
 
-def workload_difference(before: AuditRecord, after: AuditRecord) -> str:
+def workload_difference(before: OnWorkload, after: OnWorkload) -> str:
     """Why two records did not see the same work, or an empty string."""
     old, new = before.workload, after.workload
     if (old.sha256, old.split) != (new.sha256, new.split):
@@ -110,6 +117,12 @@ def workload_difference(before: AuditRecord, after: AuditRecord) -> str:
 def is_machine_bound(measurement: Measurement) -> bool:
     """Whether a figure says as much about the machine as about the model."""
     return measurement.unit in (*TIMED_UNITS, "B") and measurement.source != "counted"
+
+
+def is_other_percentile(name: str) -> bool:
+    """Whether a figure is a percentile other than the median, which raw samples give no interval of."""
+    last = name.rpartition(".")[2]
+    return last != "p50" and last[:1] == "p" and last[1:].isdigit()
 
 
 def ratio_of(before: int | float, after: int | float) -> float | None:
@@ -183,8 +196,7 @@ def ratio_interval(before: Measurement, after: Measurement, n_examples: int, is_
         return None
     if before.name == "quality.accuracy":
         return _binomial_interval(float(before.value), float(after.value), n_examples)
-    last = before.name.rpartition(".")[2]
-    if last != "p50" and last[:1] == "p" and last[1:].isdigit():
+    if is_other_percentile(before.name):
         return None
     if not is_paired or len(before.samples) != len(after.samples):
         return _unpaired_interval(before, after)

@@ -13,9 +13,11 @@ from pydantic_core import ErrorDetails
 from effaudit import plugins
 from effaudit.errors import EffauditError, unknown_name
 from effaudit.model_targets import OWN, is_own, parse_own
+from effaudit.units import parse_share
 
 NAME_RULE = "made of letters, digits, `_`, `.` and `-`, a letter or digit first"
 MODELS_RULE = "a list: each item the name of a variant, or a mapping with `name`, `variant`, `options`"
+SHARE_RULE = "how much worse it may get, as 0.05 or 5%"
 TOKENIZER_NAME = "tokenizer"  # of the file beside the weights of all models
 METERS = ("routing", "quality", "flops", "memory", "latency", "energy")  # in the order they run
 
@@ -166,6 +168,20 @@ class AuditSpec(Spec):
         return meters
 
 
+def _share(value: object) -> object:
+    return parse_share(value) if isinstance(value, str) else _no_boolean(value)
+
+
+Share = Annotated[float, BeforeValidator(_share), Field(ge=0, description=SHARE_RULE)]
+
+
+class GateSpec(Spec):
+    """What `effaudit gate` accepts, by measurement, and how long it may time two revisions."""
+
+    tolerances: dict[str, Share] = {}  # how much worse, relative to the baseline
+    max_seconds: Annotated[Real, Field(gt=0)] = 120.0
+
+
 class AuditProfile(Spec):
     """One audit: data, backbone, models, what to measure, how the models were trained."""
 
@@ -177,6 +193,7 @@ class AuditProfile(Spec):
     models: Annotated[tuple[ModelSpec, ...], Field(min_length=1, description=MODELS_RULE)]
     audit: AuditSpec = AuditSpec()
     training: TrainingSpec = TrainingSpec()
+    gate: GateSpec = GateSpec()
 
     @model_validator(mode="after")
     def _names_fit(self) -> AuditProfile:

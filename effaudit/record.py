@@ -298,6 +298,8 @@ def record_from(data: object, path: Path) -> AuditRecord:
     version = data.get("schema_version") if isinstance(data, dict) else None
     if not isinstance(version, int) or version < 1:
         raise EffauditError(f"`{path}` is not an effaudit record: no schema_version")
+    if version < 1:
+        raise EffauditError(f"`{path}` has record schema {version}, this effaudit reads from 1 on", "audit again")
     if version > SCHEMA_VERSION:
         raise EffauditError(
             f"`{path}` has record schema {version}, this effaudit reads up to {SCHEMA_VERSION}", "upgrade effaudit"

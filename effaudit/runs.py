@@ -10,11 +10,10 @@ from datetime import datetime, timezone
 from itertools import count
 from pathlib import Path
 
-from effaudit.baselines import load_baseline
 from effaudit.errors import EffauditError
 from effaudit.example_table import ExampleTable
 from effaudit.profile_spec import builtin_profiles
-from effaudit.record import AuditRecord
+from effaudit.record import AuditRecord, record_from
 
 RUNS = Path("reports/runs")  # below the current folder
 
@@ -65,6 +64,44 @@ def is_saved(target: str) -> bool:
     return target not in builtin_profiles() and (target.endswith(".json") or Path(target).is_dir())
 
 
+def read_document(path: Path, kind: str, hint: str = "") -> object:
+    """What a JSON file holds; `kind` names in errors what it was to be.
+
+    Raises EffauditError when the file is missing or not JSON.
+    """
+    try:
+        return json.loads(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise EffauditError(f"cannot read {kind} `{path}`: {error.strerror}", hint) from error
+    except ValueError as error:
+        raise EffauditError(f"`{path}` is not JSON: {error}", hint) from error
+
+
+def load_records(path: Path) -> tuple[AuditRecord, ...]:
+    """The records of a `{"records": [...]}` document, or of a file that is one record.
+
+    Raises EffauditError when the file is missing, is no such document, has no records or another schema.
+    """
+    return records_from(read_document(path, "record"), path)
+
+
+def records_from(data: object, path: Path) -> tuple[AuditRecord, ...]:
+    """The records of a document that was read from `path`.
+
+    Raises EffauditError as `load_records`.
+    """
+    if isinstance(data, dict) and "models" in data:
+        raise EffauditError(
+            f"`{path}` is a baseline of the gate, not a record", "give it to `effaudit gate --baseline`"
+        )
+    found = data.get("records", [data]) if isinstance(data, dict) else None
+    if not isinstance(found, list):
+        raise EffauditError(f"`{path}` is no document of records", 'it is to be {"records": [...]}, or one record')
+    if not found:
+        raise EffauditError(f"`{path}` holds no records", "`effaudit compare --json FILE` writes some")
+    return tuple(record_from(item, path) for item in found)
+
+
 def saved_records(targets: Sequence[str | Path]) -> list[Saved]:
     """The records of files (one record, or a document of many) and of folders, in the order of their profile.
 
@@ -75,14 +112,14 @@ def saved_records(targets: Sequence[str | Path]) -> list[Saved]:
         if target.is_dir():
             found += _records_in(target)
         elif target.is_file():
-            found += [Saved(record, target.parent) for record in load_baseline(target)]
+            found += [Saved(record, target.parent) for record in load_records(target)]
         else:
             raise EffauditError(f"no record `{target}`", "`effaudit profile` and `effaudit compare` write records")
     return found
 
 
 def _records_in(folder: Path) -> list[Saved]:
-    records = [record for path in sorted(folder.glob("*.json")) if _is_record(path) for record in load_baseline(path)]
+    records = [record for path in sorted(folder.glob("*.json")) if _is_record(path) for record in load_records(path)]
     if not records:
         raise EffauditError(f"no records in `{folder}`", "give a run's folder, or the record's file")
     return [Saved(record, folder) for record in sorted(records, key=_place_in_profile)]
@@ -94,7 +131,7 @@ def _is_record(path: Path) -> bool:
         data = json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError):
         return True
-    return isinstance(data, dict) and "schema_version" in data
+    return isinstance(data, dict) and "schema_version" in data and "models" not in data
 
 
 def _place_in_profile(record: AuditRecord) -> int:

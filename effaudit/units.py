@@ -49,6 +49,17 @@ def percent(fraction: float, digits: int = 1) -> str:
     return _fixed(100 * fraction, digits) + " %"
 
 
+def parse_share(text: str) -> float:
+    """What `percent` writes, and plain numbers: `5%`, `5 %` and `0.05` are 0.05.
+
+    Raises ValueError for anything else and for what is no share from 0 on.
+    """
+    value = float(text.strip().removesuffix("%")) / (100 if text.strip().endswith("%") else 1)
+    if not 0 <= value < float("inf"):
+        raise ValueError(f"`{text}` is not a share from 0 on")
+    return value
+
+
 def signed_percent(change: float, digits: int = 1) -> str:
     """A relative change (ratio - 1), as `-27.4 %` or `+4.0 %`; from tenfold on the factor, as `x12.3`.
 

@@ -64,6 +64,7 @@ Cli = Callable[..., Answer]
 def cli(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Cli:
     """The command in this process, in an empty folder."""
     monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("GITHUB_STEP_SUMMARY", raising=False)  # what is tested here is no step of a build
 
     def run(*arguments: object) -> Answer:
         capsys.readouterr()

@@ -161,7 +161,50 @@ def test_gate_tells_a_regression_by_its_exit_code_alone(cli: Cli, tmp_path: Path
     told = json.loads(cli("gate", "worse", *baseline, "--json").out)
     assert told["exit_code"] == 1
     assert told["rows"][0]["verdict"] == "regressed"
-    assert "100 FLOP -> 102 FLOP" in cli("baseline", "update", "worse").out
+    assert "m flops.executed: 100 FLOP -> 102 FLOP (+2.00 %)" in cli("baseline", "update", "worse").out
+    assert cli("baseline", "update", "worse").out.startswith("nothing changes\n")
+    assert cli("gate", "worse").code == 0  # the baseline of the records' profile
+
+
+def test_gate_writes_for_build_servers(cli: Cli, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, flops in (("base", 100), ("worse", 102)):
+        save_run(tmp_path / name, [record("m", measurements=[figure("flops.executed", flops, "FLOP")])])
+    summary = tmp_path / "summary.md"
+    summary.write_text("what another step said\n", encoding="utf-8")
+    monkeypatch.setenv("GITHUB_STEP_SUMMARY", str(summary))
+    monkeypatch.setenv("FORCE_COLOR", "1")
+    gate = ("gate", "worse", "--baseline", "base/m.json", "--junit", "out/junit.xml", "--github")
+    table = cli(*gate)
+    assert table.code == 1
+    assert "\x1b" not in table.out
+    assert table.out.splitlines()[-1].startswith(
+        "::error file=base/m.json,title=effaudit%3A m flops.executed regressed::"
+    )
+    assert "<failure" in (tmp_path / "out" / "junit.xml").read_text(encoding="utf-8")
+    markdown = cli(*gate[:4], "--markdown")
+    said = summary.read_text(encoding="utf-8")
+    assert said == f"what another step said\n{markdown.out}{markdown.out}"
+    told = cli(*gate, "--json")
+    assert json.loads(told.out)["outcome"] == "regressed"
+    assert told.err.startswith("::error")
+    refused = cli("gate", "worse", "--baseline", "base/m.json", "--json", "--markdown")
+    assert refused.code == 2
+    assert "both go to stdout" in refused.err
+    monkeypatch.setenv("GITHUB_STEP_SUMMARY", str(tmp_path))
+    assert "cannot append" in cli("gate", "base", "--baseline", "base/m.json").err
+
+
+def test_a_profiles_tolerances_apply_and_the_command_line_goes_before_them(cli: Cli, tmp_path: Path) -> None:
+    path = write_profile(tmp_path, models=["dense"])
+    assert cli("baseline", "update", path).code == 0
+    smaller = {"d_model": 16, "n_layers": 1, "n_heads": 2, "d_ff": 16}
+    write_profile(tmp_path, models=["dense"], gate={"tolerances": {"flops.executed": "1%", "flops.dense": "0.9"}})
+    assert cli("gate", path, "--quiet").code == 0
+    write_profile(tmp_path, models=["dense"], size=smaller, gate={"tolerances": {"flops.dense": "10%"}})
+    assert cli("gate", path, "--quiet").code == 1  # flops.dense has no better direction
+    assert cli("gate", path, "--quiet", "--tolerance", "flops.dense=80%").code == 0
+    write_profile(tmp_path, models=["dense"], gate={"tolerances": {"latency.p50": "5%"}})
+    assert "no `latency.p50` among the measurements of the baseline" in cli("gate", path).err
 
 
 def test_gate_and_baseline_audit_a_profile_first(cli: Cli, tmp_path: Path) -> None:

@@ -55,6 +55,17 @@ def test_points_and_intervals_have_no_negative_zero() -> None:
     assert units.percent(-0.00001) == "0.0 %"
 
 
+@pytest.mark.parametrize(("text", "share"), [("5%", 0.05), (" 5 % ", 0.05), ("0.05", 0.05), ("0", 0.0), ("150%", 1.5)])
+def test_a_share_is_read_with_and_without_a_percent_sign(text: str, share: float) -> None:
+    assert units.parse_share(text) == share
+
+
+@pytest.mark.parametrize("text", ["", "%", "much", "-1%", "nan", "inf", "5%%"])
+def test_what_is_no_share_is_refused(text: str) -> None:
+    with pytest.raises(ValueError, match=r"share|float"):
+        units.parse_share(text)
+
+
 @given(st.floats(-1, 1e300, allow_nan=False))
 def test_signed_percent_fits_a_table_cell(change: float) -> None:
     assert len(units.signed_percent(change)) <= 8

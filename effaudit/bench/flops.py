@@ -6,14 +6,13 @@ import json
 import os
 import subprocess
 import sys
-import sysconfig
 import tempfile
-import venv
 from dataclasses import dataclass
 from pathlib import Path
 
 import effaudit
 from effaudit.bench._flop_rows import ROWS
+from effaudit.borrowed_environment import borrow
 
 PEERS = {  # what to install from PyPI
     "fvcore": ("fvcore",),
@@ -59,10 +58,7 @@ def table(verdicts: list[Verdict]) -> str:
 
 def _installed(name: str, packages: tuple[str, ...], folder: Path) -> Verdict:
     """The verdict on a peer in a new environment that borrows the packages of this one, torch above all."""
-    venv.create(folder, with_pip=True)
-    paths = sysconfig.get_paths(vars={"base": str(folder), "platbase": str(folder)})
-    (Path(paths["purelib"]) / "borrowed.pth").write_text(sysconfig.get_paths()["purelib"] + "\n", encoding="utf-8")
-    python = Path(paths["scripts"]) / Path(sys.executable).name
+    python = borrow(folder)
     pip = [str(python), "-m", "pip", "install", "--quiet", *packages]
     done = subprocess.run(pip, capture_output=True, text=True, timeout=TIMEOUT_S)
     if done.returncode:

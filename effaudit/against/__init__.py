@@ -1,0 +1,1 @@
+"""Which of two revisions is faster, timed in turns in one job."""
