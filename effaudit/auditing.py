@@ -12,7 +12,7 @@ from typing import Any
 
 import torch
 
-from effaudit import carbon, plugins
+from effaudit import carbon, peak, plugins
 from effaudit import device as devices
 from effaudit.assembly import Assembled, load_all
 from effaudit.datasets._dataset import Dataset
@@ -34,6 +34,7 @@ from effaudit.runs import new_run_folder, refuse_overwriting
 from effaudit.version import VERSION
 from effaudit.workload import Batch, Execution, Routing, Workload
 
+FIRST = "latency"  # runs before the other meters: it times the first batch that each model sees
 CACHED_TOKENS = 4_000_000  # 8-byte tokens kept between passes; longer streams are read again for each pass
 
 
@@ -74,7 +75,9 @@ def run_audit(
     folder = prepare_folder(out or new_run_folder(profile.name))
     refuse_overwriting(folder, [spec.name for spec in profile.models])
     device = devices.resolve(settings.device)
-    carbon.find_intensity(settings.country, settings.intensity)  # an unknown country is said before the work
+    carbon.find_intensity(
+        settings.country, settings.region, settings.intensity
+    )  # an unknown country is said before the work
     with devices.threads(settings.threads):
         dataset, models = load_all(profile, weights)
         stream = Stream(
@@ -84,21 +87,24 @@ def run_audit(
         about = _describe(profile, dataset, stream)
         environment = devices.environment(device, settings.dtype, settings.threads)
         meters = list(dict.fromkeys(name for name in (*METERS, *settings.meters) if name in settings.meters))
-        found: list[list[Findings]] = [[] for _ in works]
+        if {"flops", FIRST} <= set(meters):
+            estimate = peak.estimate(device, settings.dtype)
+            environment = environment.model_copy(update={"peak_flop_per_s": estimate})
+        found: list[dict[str, Findings]] = [{} for _ in works]
 
         def records(*cautions: Caution) -> list[AuditRecord]:
             common = (*dataset.cautions(), *cautions)
             return [
-                _record(profile, environment, about, model, findings, common, folder)
-                for model, findings in zip(models, found, strict=True)
+                _record(profile, environment, about, model, [of[m] for m in meters if m in of], common, folder)
+                for model, of in zip(models, found, strict=True)
             ]
 
         try:
             with tracking("audit", len(meters), is_quiet) as tracker:
-                for done, name in enumerate(meters):
+                for done, name in enumerate(sorted(meters, key=lambda name: name != FIRST)):
                     tracker.update(done, name)
-                    for findings, new in zip(found, plugins.load("meters", name).measure(works, settings), strict=True):
-                        findings.append(new)
+                    for of, new in zip(found, plugins.load("meters", name).measure(works, settings), strict=True):
+                        of[name] = new
                 tracker.update(len(meters), "done")
         except KeyboardInterrupt:
             if any(found):
@@ -179,6 +185,7 @@ def _record(
     rows = merge_rows(row for finding in findings for row in finding.examples)
     examples = f"{stem}.examples.csv" if rows else None
     training = model.weights.training if model.weights else None
+    measurements = [m for finding in findings for m in finding.measurements]
     record = AuditRecord(
         created_utc=f"{datetime.now(timezone.utc):%Y-%m-%dT%H:%M:%SZ}",
         effaudit_version=VERSION,
@@ -193,7 +200,7 @@ def _record(
             training=training.model_dump(mode="json", exclude={"losses"}) if training else None,
         ),
         workload=workload,
-        measurements=tuple(m for finding in findings for m in finding.measurements),
+        measurements=peak.marked(measurements, environment.peak_flop_per_s, workload.n_examples),
         layers=next((finding.layers for finding in findings if finding.layers), ()),
         modules=next((finding.modules for finding in findings if finding.modules), ()),
         examples=examples,

@@ -5,15 +5,21 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from typing import Literal, Protocol, runtime_checkable
+from weakref import WeakSet
 
 import torch
 from torch import Tensor, nn
+
+from effaudit.errors import EffauditError
 
 Task = Literal["classification", "causal_lm"]
 Split = Literal["train", "calibration", "test"]
 Execution = Literal["skip", "masked", "dense", "best"]
 
 IGNORED_LABEL = -100  # as in torch.nn.functional.cross_entropy
+MPS_HINT = "set PYTORCH_ENABLE_MPS_FALLBACK=1: it then runs on the CPU, and the record says `mps+cpu_fallback`"
+
+_have_run: WeakSet[nn.Module] = WeakSet()
 
 
 @dataclass(frozen=True)
@@ -102,8 +108,23 @@ class Workload:
     batches: Callable[[], Iterator[Batch]]
     flops: Callable[[Batch, Routing, Execution], Tensor]
 
+    @property
+    def is_cold(self) -> bool:
+        """Whether no workload of this model has run it yet."""
+        return self.model not in _have_run
+
     def run(self, batch: Batch, routing: Routing | None = None) -> Output:
-        """One forward pass under inference_mode; a routing given replaces the model's own decisions."""
-        with torch.inference_mode():
-            output: Output = self.model(batch, routing)
+        """One forward pass under inference_mode; a routing given replaces the model's own decisions.
+
+        Raises EffauditError for an operation that MPS lacks.
+        """
+        _have_run.add(self.model)
+        try:
+            with torch.inference_mode():
+                output: Output = self.model(batch, routing)
+        except NotImplementedError as error:
+            if self.device.type != "mps":
+                raise
+            missing = str(error).partition(". ")[0] or "an operation is missing"
+            raise EffauditError(f"`{self.name}` cannot run on mps: {missing}", MPS_HINT) from error
         return output
