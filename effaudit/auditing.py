@@ -11,7 +11,7 @@ from pathlib import Path
 
 import torch
 
-from effaudit import carbon, plugins
+from effaudit import carbon, peak, plugins
 from effaudit import device as devices
 from effaudit.assembly import Assembled, load_all
 from effaudit.datasets._dataset import Dataset
@@ -33,6 +33,7 @@ from effaudit.runs import new_run_folder, refuse_overwriting
 from effaudit.version import VERSION
 from effaudit.workload import Batch, Workload
 
+FIRST = "latency"  # runs before the other meters: it times the first batch that each model sees
 CACHED_TOKENS = 4_000_000  # 8-byte tokens kept between passes; longer streams are read again for each pass
 
 
@@ -75,7 +76,8 @@ def run_audit(
     refuse_overwriting(folder, [spec.name for spec in profile.models])
     for part in _parts(profile):
         devices.resolve(part.audit.device)
-    carbon.find_intensity(profile.audit.country, profile.audit.intensity)  # an unknown country is said before the work
+    asked = profile.audit
+    carbon.find_intensity(asked.country, asked.region, asked.intensity)  # an unknown country is said before the work
     found = [record for part in _parts(profile) for record in _audit_part(part, profile, folder, weights, is_quiet)]
     order = [spec.name for spec in profile.models]
     return sorted(found, key=lambda record: order.index(record.model.name))
@@ -113,7 +115,10 @@ def _audit_part(
         works = [_workload(model, streams[id(model.dataset)], settings.dtype, folder) for model in models]
         environment = devices.environment(device, settings.dtype, settings.threads)
         meters = list(dict.fromkeys(name for name in (*METERS, *settings.meters) if name in settings.meters))
-        found: list[list[Findings]] = [[] for _ in works]
+        if {"flops", FIRST} <= set(meters):
+            estimate = peak.estimate(device, settings.dtype)
+            environment = environment.model_copy(update={"peak_flop_per_s": estimate})
+        found: list[dict[str, Findings]] = [{} for _ in works]
 
         other_tokens = _other_tokens(list(about.values()))
 
@@ -124,19 +129,19 @@ def _audit_part(
                     environment,
                     about[id(model.dataset)],
                     model,
-                    findings,
+                    [of[m] for m in meters if m in of],
                     (*model.dataset.cautions(), *other_tokens, *cautions),
                     folder,
                 )
-                for model, findings in zip(models, found, strict=True)
+                for model, of in zip(models, found, strict=True)
             ]
 
         try:
             with tracking("audit", len(meters), is_quiet) as tracker:
-                for done, name in enumerate(meters):
+                for done, name in enumerate(sorted(meters, key=lambda name: name != FIRST)):
                     tracker.update(done, name)
-                    for findings, new in zip(found, plugins.load("meters", name).measure(works, settings), strict=True):
-                        findings.append(new)
+                    for of, new in zip(found, plugins.load("meters", name).measure(works, settings), strict=True):
+                        of[name] = new
                 tracker.update(len(meters), "done")
         except KeyboardInterrupt:
             if any(found):
@@ -233,6 +238,7 @@ def _record(
     examples = folder / f"{stem}.examples.csv"
     has_examples = write_table((f.examples for f in findings if f.examples is not None), examples)
     training = model.weights.training if model.weights else None
+    measurements = [m for finding in findings for m in finding.measurements]
     record = AuditRecord(
         created_utc=f"{datetime.now(timezone.utc):%Y-%m-%dT%H:%M:%SZ}",
         effaudit_version=VERSION,
@@ -248,7 +254,7 @@ def _record(
             training=training.model_dump(mode="json", exclude={"losses"}) if training else None,
         ),
         workload=workload,
-        measurements=tuple(m for finding in findings for m in finding.measurements),
+        measurements=peak.marked(measurements, environment.peak_flop_per_s, workload.n_examples),
         layers=next((finding.layers for finding in findings if finding.layers), ()),
         modules=next((finding.modules for finding in findings if finding.modules), ()),
         text_samples=next((finding.text_samples for finding in findings if finding.text_samples), ()),

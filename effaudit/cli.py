@@ -205,7 +205,7 @@ def list_choices() -> None:
 def doctor() -> None:
     """Shows what this machine can measure.
 
-    By which method, and why not the rest.
+    By which method, how finely, and what would give a better figure.
     """
     from effaudit.doctor import survey
     from effaudit.renderers._layout import wrap
@@ -213,6 +213,8 @@ def doctor() -> None:
     for finding in survey():
         told = "; ".join(part for part in (finding.method, finding.reason) if part)
         say("\n".join(wrap(f"{finding.what}: {told}", "yes  " if finding.is_available else "no   ")))
+        if finding.resolution:
+            say("\n".join(wrap(finding.resolution, "     resolution: ")))
         if finding.remedy:
             say("\n".join(wrap(finding.remedy, "     hint: ")))
 

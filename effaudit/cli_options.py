@@ -49,7 +49,13 @@ class AuditOptions:
     country: Annotated[
         str | None, typer.Option(metavar="ISO3", help="Country of the grid, for emissions; or `world`.")
     ] = None
+    region: Annotated[
+        str | None, typer.Option(metavar="NAME", help="State, province or bidding zone within the country.")
+    ] = None
     intensity: Annotated[float | None, typer.Option(metavar="G", help="Carbon intensity in gCO2e/kWh.")] = None
+    pue: Annotated[
+        float | None, typer.Option(metavar="X", help="Power usage effectiveness of the building, 1 or more.")
+    ] = None
     out: Annotated[str | None, typer.Option(metavar="DIR", help="Where records go, else under reports/runs.")] = None
     json: Annotated[
         str | None, typer.Option(metavar="FILE|-", help="The records as one JSON document; `-` is stdout.")

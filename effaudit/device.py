@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import os
 import platform
+import re
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -25,7 +26,17 @@ ALIASES = {
     "metal": "mps",
     "apple": "mps",
 }  # what people write, too far off to be guessed
-BF16_FLAGS = ("avx512_bf16", "amx_bf16", "bf16", "svebf16")  # without one of them bfloat16 is emulated
+NATIVE = {  # a CPU without one of these emulates the type
+    "bfloat16": ("avx512_bf16", "amx_bf16", "bf16", "svebf16"),
+    "float16": ("avx512_fp16", "amx_fp16", "asimdhp"),
+}
+INSTRUCTIONS = {
+    "bfloat16": "AVX512-BF16, AMX or Arm BF16",
+    "float16": "AVX512-FP16, AMX-FP16 or Arm FP16",
+}
+APPLE_FLAGS = {"FEAT_BF16": "bf16", "FEAT_FP16": "asimdhp", "FEAT_I8MM": "i8mm"}  # sysctl hw.optional.arm -> as Linux
+FALLBACK = "PYTORCH_ENABLE_MPS_FALLBACK"  # makes torch run on the CPU what MPS lacks
+GOVERNORS = Path("/sys/devices/system/cpu")
 
 
 def resolve(name: str) -> torch.device:
@@ -85,7 +96,7 @@ def environment(device: torch.device, dtype: str, threads: int) -> Environment:
     """What a record says about machine and software; `threads` are those of the timed figures."""
     cpu_model, flags = cpu()
     facts = {
-        "device": str(device),
+        "device": label(device),
         "device_name": _device_name(device, cpu_model),
         "torch": torch.__version__,
         "python": platform.python_version(),
@@ -97,7 +108,13 @@ def environment(device: torch.device, dtype: str, threads: int) -> Environment:
         "dtype": dtype,
     }
     return Environment.model_validate(
-        {**facts, "load_average": load_average(), "git_commit": _git_commit(), "fingerprint": _fingerprint(facts)}
+        {
+            **facts,
+            "governor": governor(),
+            "load_average": load_average(),
+            "git_commit": _git_commit(),
+            "fingerprint": _fingerprint(facts),
+        }
     )
 
 
@@ -105,7 +122,7 @@ def _fingerprint(facts: dict[str, object]) -> str:
     """Hash of what timings depend on; the kernel's release and Python's patch level are left out as too fickle."""
     decisive = {
         **facts,
-        "device": str(facts["device"]).partition(":")[0],
+        "device": re.sub(r":\d+", "", str(facts["device"])),
         "python": ".".join(platform.python_version_tuple()[:2]),
         "os": f"{platform.system()} {platform.machine()}",
         "kernels": torch.backends.cpu.get_cpu_capability(),  # ATEN_CPU_CAPABILITY can lower it
@@ -132,20 +149,45 @@ def n_sockets() -> int:
     return len({line for line in lines if line.startswith("physical id")}) or 1
 
 
+def is_virtual() -> bool:
+    """Whether the CPU says that a hypervisor shares it out."""
+    return "hypervisor" in _cpuinfo().get("flags", "").split()
+
+
 def cpu() -> tuple[str, tuple[str, ...]]:
     """The CPU's model name and those of its instruction sets that FLAGS names."""
     if sys.platform == "darwin":
         model = _output("sysctl", "-n", "machdep.cpu.brand_string") or platform.processor()
-        return model, ("neon",) if platform.machine() == "arm64" else ()
+        return model, _apple_flags() if platform.machine() == "arm64" else ()
     fields = _cpuinfo()
     model = fields.get("model name") or platform.processor() or platform.machine() or "unknown"
     words = (fields.get("flags") or fields.get("Features") or "").split()
     return model, tuple(sorted({word for word in words if word.startswith(FLAGS)}))
 
 
-def has_fast_bf16(device: torch.device) -> bool:
-    """Whether bfloat16 is computed natively: always taken so on an accelerator, by instruction set on a CPU."""
-    return device.type != "cpu" or not set(BF16_FLAGS).isdisjoint(cpu()[1])
+def _apple_flags() -> tuple[str, ...]:
+    has = {flag for key, flag in APPLE_FLAGS.items() if _output("sysctl", "-n", f"hw.optional.arm.{key}") == "1"}
+    return tuple(sorted({"neon", *has}))
+
+
+def has_fast(dtype: str, device: torch.device) -> bool:
+    """Whether a type is computed natively: always taken so on an accelerator, by instruction set on a CPU."""
+    return device.type != "cpu" or dtype not in NATIVE or not set(NATIVE[dtype]).isdisjoint(cpu()[1])
+
+
+def governor() -> str | None:
+    """What sets the frequency of the first CPU that this process may use; None where the system does not tell."""
+    first = min(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else 0
+    try:
+        return (GOVERNORS / f"cpu{first}/cpufreq/scaling_governor").read_text().strip() or None
+    except OSError:
+        return None
+
+
+def label(device: torch.device) -> str:
+    """The device's name; `mps+cpu_fallback` where torch may run on the CPU what MPS lacks."""
+    is_mixed = device.type == "mps" and os.environ.get(FALLBACK, "0") not in ("", "0")
+    return f"{device}+cpu_fallback" if is_mixed else str(device)
 
 
 def _cpuinfo() -> dict[str, str]:

@@ -36,7 +36,9 @@ class Overrides:
     seed: int | None = None
     meters: Sequence[str] | None = None
     country: str | None = None
+    region: str | None = None
     intensity: float | None = None
+    pue: float | None = None
     max_seconds: float | None = None
     allow_download: bool | None = None
 
@@ -57,20 +59,23 @@ def apply(profile: AuditProfile, overrides: Overrides) -> AuditProfile:
     o = overrides
     data = _with_data(profile.data, o.data) if o.data is not None else profile.data
     data = _changed(data, {"batch_size": o.batch_size, "limit": o.limit, "max_tokens": o.max_tokens})
+    here = profile.audit.model_copy(update={"region": None}) if o.country is not None else profile.audit
     audit: AuditSpec = _changed(
-        profile.audit,
+        here,
         {
             "device": o.device,
             "dtype": o.dtype,
             "threads": o.threads,
             "meters": None if o.meters is None else tuple(o.meters),
             "country": o.country,
+            "region": o.region,
             "intensity": o.intensity,
+            "pue": o.pue,
             "max_seconds": o.max_seconds,
             "allow_download": o.allow_download,
         },
     )
-    find_intensity(audit.country, audit.intensity)  # or raises, before any work
+    find_intensity(audit.country, audit.region, audit.intensity)  # or raises, before any work
     picks = _picks(profile, o.models) if o.models else [_Pick(spec, spec.name) for spec in profile.models]
     models = tuple(_with_weights(profile, pick, o.weights) for pick in picks)
     for spec in models:

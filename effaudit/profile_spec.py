@@ -19,7 +19,7 @@ NAME_RULE = "made of letters, digits, `_`, `.` and `-`, a letter or digit first"
 MODELS_RULE = "a list: each item the name of a variant, or a mapping with `name`, `variant`, `options`"
 SHARE_RULE = "how much worse it may get, as 0.05 or 5%"
 TOKENIZER_NAME = "tokenizer"  # of the file beside the weights of all models
-METERS = ("routing", "quality", "flops", "memory", "latency", "energy")  # in the order they run
+METERS = ("routing", "quality", "flops", "memory", "latency", "energy")  # in the order of a record
 
 
 def _no_boolean(value: object) -> object:
@@ -147,12 +147,13 @@ class AuditSpec(Spec):
     device: str = "auto"
     dtype: Dtype = "float32"
     threads: Count = 1
-    rounds: Annotated[Integer, Field(ge=2)] = 5  # timed rounds over the models, at least
-    max_seconds: Annotated[Real, Field(gt=0)] = 20.0  # for all timed rounds together
+    rounds: Annotated[Integer, Field(ge=2)] = 5  # timed rounds over the models, at least if the time allows
+    max_seconds: Annotated[Real, Field(gt=0)] = 12.0  # for all timed rounds together
     energy_window_s: Annotated[Real, Field(gt=0)] = 2.0
     country: Annotated[str, Field(pattern=r"^([A-Za-z]{3}|world)$")] | None = Field(
         default=None, description="an ISO 3166-1 alpha-3 code such as DEU, or `world`"
     )
+    region: str | None = None  # of the country: a state, province or bidding zone
     intensity: Annotated[Real, Field(gt=0)] | None = None  # gCO2e/kWh
     pue: Annotated[Real, Field(ge=1)] = 1.0
     allow_download: bool = False  # of a model that is named by its id and not here yet

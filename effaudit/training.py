@@ -267,7 +267,7 @@ def _step(
 
 def _is_bfloat16(settings: TrainingSpec, device: torch.device) -> bool:
     if settings.precision == "auto":
-        return devices.has_fast_bf16(device)
+        return devices.has_fast("bfloat16", device)
     return settings.precision == "bfloat16"
 
 

@@ -8,18 +8,23 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal, Protocol, runtime_checkable
+from weakref import WeakSet
 
 import torch
 from torch import Tensor, nn
 from torch.utils._pytree import tree_leaves, tree_map
 
 from effaudit import route_logging
+from effaudit.errors import EffauditError
 
 Task = Literal["classification", "causal_lm"]
 Split = Literal["train", "calibration", "test"]
 Execution = Literal["skip", "masked", "dense", "best"]
 
 IGNORED_LABEL = -100  # as in torch.nn.functional.cross_entropy
+MPS_HINT = "set PYTORCH_ENABLE_MPS_FALLBACK=1: it then runs on the CPU, and the record says `mps+cpu_fallback`"
+
+_have_run: WeakSet[nn.Module] = WeakSet()
 
 
 @dataclass(frozen=True)
@@ -162,10 +167,25 @@ class Workload:
     dtype: str = "float32"
     pieces: Callable[[Sequence[int]], tuple[str, ...]] | None = None  # texts of tokens; None: not for records
 
+    @property
+    def is_cold(self) -> bool:
+        """Whether no workload of this model has run it yet."""
+        return self.model not in _have_run
+
     def run(self, batch: Batch, routing: Routing | None = None) -> Output:
-        """One forward pass under inference_mode; a routing given replaces the model's own decisions."""
-        with torch.inference_mode():
-            output: Output = self.model(batch, routing)
+        """One forward pass under inference_mode; a routing given replaces the model's own decisions.
+
+        Raises EffauditError for an operation that MPS lacks.
+        """
+        _have_run.add(self.model)
+        try:
+            with torch.inference_mode():
+                output: Output = self.model(batch, routing)
+        except NotImplementedError as error:
+            if self.device.type != "mps":
+                raise
+            missing = str(error).partition(". ")[0] or "an operation is missing"
+            raise EffauditError(f"`{self.name}` cannot run on mps: {missing}", MPS_HINT) from error
         return output
 
     def routed(self, batch: Batch) -> Output:

@@ -10,14 +10,16 @@ from typing import Any
 import pytest
 import torch
 
-from effaudit import auditing
+from effaudit import auditing, plugins
 from effaudit.auditing import Stream, prepare_folder, run_audit
 from effaudit.errors import EffauditError
 from effaudit.meters import flops, quality
-from effaudit.record import AuditRecord, load_record
+from effaudit.profile_spec import METERS as METER_ORDER
+from effaudit.record import AuditRecord, Findings, load_record
 from effaudit.training import train
 from effaudit.workload import Batch
 from tests import makers
+from tests.fakes_records import figure
 
 N_TEST, N_TOKENS, BATCH = 10, 8, 4  # as makers.profile has them
 MODELS = ("dense", "tsa", {"name": "exits", "variant": "early_exit", "options": {"threshold": 0.0}})
@@ -73,6 +75,45 @@ def test_measurements_of_all_meters(audit: tuple[Path, list[AuditRecord]]) -> No
     assert exits.value("routing.tlops_saved") == 1 / 2
     assert exits.value("flops.executed") == exits.value("flops.routed") < dense.value("flops.executed")
     assert not any(c.code == "formula_mismatch" for record in audit[1] for c in record.cautions)
+
+
+def test_latency_runs_first_so_that_first_is_first(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    ran: list[str] = []
+    cold: list[bool] = []
+
+    def noted(name: str) -> Any:
+        def measure(works: Any, settings: Any) -> list[Findings]:
+            ran.append(name)
+            cold.extend(work.is_cold for work in works)
+            for work in works:
+                work.run(next(iter(work.batches())))
+            return [Findings(measurements=(figure(name, 1),)) for _ in works]
+
+        return measure
+
+    for name in plugins.names("meters"):
+        monkeypatch.setattr(plugins.load("meters", name), "measure", noted(name))
+    records = run_audit(makers.profile("dense", "tsa", audit={"meters": METER_ORDER}), tmp_path, is_quiet=True)
+    assert ran[0] == "latency"
+    assert cold[:2] == [True, True]
+    assert not any(cold[2:])
+    for record in records:
+        assert [m.name for m in record.measurements] == list(METER_ORDER)  # as ever in the record
+
+
+def test_timings_above_the_peak_are_marked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    peaks = iter([1e30, 1.0])
+    monkeypatch.setattr(auditing.peak, "estimate", lambda device, dtype: next(peaks))
+    settings = {"meters": ("latency", "flops"), "rounds": 2, "max_seconds": 0.02}
+    for name, is_marked in (("fine", False), ("wrong", True)):
+        (record,) = run_audit(makers.profile("dense", audit=settings), tmp_path / name, is_quiet=True)
+        codes = {m.name: "implausible" in [caution.code for caution in m.cautions] for m in record.measurements}
+        assert record.environment.peak_flop_per_s == (1.0 if is_marked else 1e30)
+        assert codes["latency.p50"] is codes["throughput.tokens"] is is_marked
+        assert not codes["flops.executed"]
+    quick = makers.profile("dense", audit={**settings, "meters": ("latency",)})  # nothing to hold against a peak
+    (record,) = run_audit(quick, tmp_path / "alone", is_quiet=True)
+    assert record.environment.peak_flop_per_s is None
 
 
 def test_record_describes_model_profile_and_machine(audit: tuple[Path, list[AuditRecord]]) -> None:

@@ -99,8 +99,59 @@ def test_instruction_sets_of_interest(monkeypatch, tmp_path, text, flags, has_bf
     model, found = device.cpu()
     assert model
     assert found == flags
-    assert device.has_fast_bf16(CPU) is has_bf16
-    assert device.has_fast_bf16(torch.device("cuda"))
+    assert device.has_fast("bfloat16", CPU) is has_bf16
+    assert device.has_fast("bfloat16", torch.device("cuda"))
+
+
+def test_apple_processors_tell_their_instructions_elsewhere(monkeypatch):
+    answers = {
+        "machdep.cpu.brand_string": "Apple M2",
+        "hw.optional.arm.FEAT_BF16": "1",
+        "hw.optional.arm.FEAT_FP16": "1",
+    }
+    monkeypatch.setattr(device.sys, "platform", "darwin")
+    monkeypatch.setattr(device.platform, "machine", lambda: "arm64")
+    monkeypatch.setattr(device, "_output", lambda *command: answers.get(command[-1]))
+    assert device.cpu() == ("Apple M2", ("asimdhp", "bf16", "neon"))
+    assert device.has_fast("float16", CPU)
+    monkeypatch.setattr(device.platform, "machine", lambda: "x86_64")
+    assert device.cpu() == ("Apple M2", ())
+
+
+@pytest.mark.parametrize(("flags", "is_virtual"), [("fpu hypervisor avx2", True), ("fpu avx2", False)])
+def test_a_virtual_machine_is_told_by_its_processor(monkeypatch, tmp_path, flags, is_virtual):
+    monkeypatch.setattr(device, "CPUINFO", tmp_path / "cpuinfo")
+    (tmp_path / "cpuinfo").write_text(f"flags\t: {flags}\n")
+    assert device.is_virtual() is is_virtual
+
+
+def test_the_governor_is_that_of_a_cpu_we_may_use(monkeypatch, tmp_path):
+    monkeypatch.setattr(device, "GOVERNORS", tmp_path)
+    monkeypatch.setattr(device.os, "sched_getaffinity", lambda _: {3, 5}, raising=False)
+    assert device.governor() is None
+    for cpu, name in ((0, "performance"), (3, "powersave")):
+        (tmp_path / f"cpu{cpu}" / "cpufreq").mkdir(parents=True)
+        (tmp_path / f"cpu{cpu}" / "cpufreq" / "scaling_governor").write_text(f"{name}\n")
+    assert device.governor() == "powersave"
+    assert device.environment(CPU, "float32", 1).governor == "powersave"
+
+
+@pytest.mark.parametrize(("value", "label"), [(None, "mps"), ("0", "mps"), ("1", "mps+cpu_fallback")])
+def test_a_run_that_may_fall_back_to_the_cpu_is_another_device(monkeypatch, value, label):
+    monkeypatch.delenv(device.FALLBACK, raising=False)
+    pure = device.environment(torch.device("mps"), "float32", 1)
+    if value is not None:
+        monkeypatch.setenv(device.FALLBACK, value)
+    found = device.environment(torch.device("mps"), "float32", 1)
+    assert found.device == label
+    assert (found.fingerprint == pure.fingerprint) is (label == "mps")
+    assert device.label(CPU) == "cpu"
+
+
+def test_the_fingerprint_does_not_tell_gpus_of_one_kind_apart(monkeypatch):
+    monkeypatch.setattr(torch.cuda, "get_device_name", lambda _: "Some GPU")
+    first, second = (device.environment(torch.device("cuda", i), "float32", 1) for i in (0, 1))
+    assert first.fingerprint == second.fingerprint
 
 
 def test_sockets_are_counted_once_each(monkeypatch, tmp_path):

@@ -5,7 +5,7 @@ import pytest
 
 from effaudit.errors import EffauditError
 from effaudit.overrides import Overrides, apply
-from effaudit.profile_spec import AuditProfile, DataSpec, validated
+from effaudit.profile_spec import AuditProfile, AuditSpec, DataSpec, validated
 
 TABLE = {"dataset": "table:old.csv", "options": {"text": "body"}, "limit": 5}
 
@@ -34,15 +34,26 @@ def test_values_replace_those_of_the_profile() -> None:
             threads=4,
             seed=5,
             meters=["flops"],
-            country="DEU",
+            country="USA",
+            region="texas",
             intensity=6.5,
+            pue=1.25,
             max_seconds=7.5,
         ),
     )
     assert (changed.data.batch_size, changed.data.limit, changed.seed) == (2, 3, 5)
     audit = changed.audit
     assert (audit.device, audit.dtype, audit.threads, audit.meters) == ("cpu", "bfloat16", 4, ("flops",))
-    assert (audit.country, audit.intensity, audit.max_seconds) == ("DEU", 6.5, 7.5)
+    assert (audit.country, audit.region, audit.intensity) == ("USA", "texas", 6.5)
+    assert (audit.pue, audit.max_seconds) == (1.25, 7.5)
+
+
+def test_another_country_leaves_the_region_of_the_profile_behind() -> None:
+    at_home = profile().model_copy(update={"audit": AuditSpec(country="USA", region="texas")})
+    assert apply(at_home, Overrides()).audit.region == "texas"
+    assert apply(at_home, Overrides(region="ohio")).audit.region == "ohio"
+    abroad = apply(at_home, Overrides(country="FRA")).audit
+    assert (abroad.country, abroad.region) == ("FRA", None)
 
 
 @pytest.mark.parametrize(

@@ -1,7 +1,9 @@
 """A modelled power draw where no counter can be read: codecarbon's tables, without its tracker.
 
 The tracker would take a lock file, threads, sudo and the network; its tables of processors and its RAM
-model need none of them. CPU power is TDP x this process's share of all CPU time, RAM a constant.
+model need none of them. As codecarbon's process mode does it, CPU power is TDP x the share of all CPU
+time that this process and its children take, RAM a constant. Looking up the tables once takes seconds,
+before anything is measured.
 """
 
 from __future__ import annotations
@@ -16,20 +18,24 @@ from importlib import import_module, metadata
 import psutil
 
 from effaudit import device
-from effaudit.meters._sources import Sources
+from effaudit.meters import _load
+from effaudit.meters._sources import Part, Sources
+from effaudit.record import Caution
 
 ASSUMED_W_PER_CPU = 4  # codecarbon's DEFAULT_POWER_PER_CORE, for processors that its table lacks
+LIKELY_W_PER_CPU = (1, 8)  # TDP by logical CPU, from many small cores (Ampere Altra: 2) to few fast ones (i9: 8)
 
 
 @dataclass(frozen=True)
 class Processor:
-    """J of the CPU: TDP x CPU time of this process / number of CPUs."""
+    """J of the CPU: TDP x CPU time of this process and its children / number of CPUs."""
 
     tdp_w: float
     n_cpus: int
     method: str
-    cpu_time: Callable[[], float] = time.process_time
+    cpu_time: Callable[[], float] = _load.own_cpu_s
     domain: str = "cpu"
+    part: Part = "cpu"
     is_modelled: bool = True
     tick_s: float = 0.0
 
@@ -45,6 +51,7 @@ class Ram:
     method: str
     clock: Callable[[], float] = time.perf_counter
     domain: str = "ram"
+    part: Part = "ram"
     is_modelled: bool = True
     tick_s: float = 0.0
 
@@ -53,7 +60,7 @@ class Ram:
 
 
 def find_model(clock: Callable[[], float] = time.perf_counter) -> Sources:
-    """CPU and RAM as codecarbon models them; takes seconds, once per process is enough."""
+    """CPU and RAM as codecarbon models them."""
     try:
         with _silence():
             tdp = import_module("codecarbon.core.cpu").TDP()
@@ -69,7 +76,24 @@ def find_model(clock: Callable[[], float] = time.perf_counter) -> Sources:
     origin = f"{ASSUMED_W_PER_CPU} W per CPU assumed, {tdp.model} unknown" if is_assumed else f"{tdp.model}"
     version = f"codecarbon {metadata.version('codecarbon')}"
     cpu = Processor(tdp_w, n_cpus, f"{version}: TDP {tdp_w:g} W ({origin}) x this process's share of CPU time")
-    return Sources(found=(cpu, Ram(ram_w, f"{version}: {ram_w:g} W constant", clock)))
+    cautions = (
+        (_assumed(tdp.model, n_cpus),) if is_assumed else (_shared(tdp_w, n_cpus),) if device.is_virtual() else ()
+    )
+    return Sources(found=(cpu, Ram(ram_w, f"{version}: {ram_w:g} W constant", clock)), cautions=cautions)
+
+
+def _assumed(model: str, n_cpus: int) -> Caution:
+    low, high = (watts * n_cpus for watts in LIKELY_W_PER_CPU)
+    assumed = ASSUMED_W_PER_CPU * n_cpus
+    text = f"codecarbon's table lacks {model}: a TDP of {assumed} W is assumed, {low} to {high} W likely"
+    return Caution(code="assumed_tdp", text=text, hint="compare models on this machine, do not quote the joules")
+
+
+def _shared(tdp_w: float, n_cpus: int) -> Caution:
+    text = (
+        f"the TDP of {tdp_w:g} W is of a whole processor, of which a virtual machine with {n_cpus} CPUs may have a part"
+    )
+    return Caution(code="assumed_tdp", text=text, hint="compare models on this machine, do not quote the joules")
 
 
 @contextmanager

@@ -53,6 +53,7 @@ def no_holes() -> Iterator[None]:
         return
     give_back()
     libc.mallopt(M_MMAP_THRESHOLD, APART_BYTES)
+    libc.mallopt(M_TRIM_THRESHOLD, APART_BYTES)  # heaps of other threads give back only when a block of theirs is freed
     plugs = _plug(libc)
     try:
         yield

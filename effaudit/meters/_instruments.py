@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 
 import torch
 
 from effaudit.meters import _codecarbon, _nvml, _rapl
-from effaudit.meters._sources import Source
+from effaudit.meters._sources import Part, Source
 from effaudit.record import Caution
 
 MIN_TICKS = 20  # of the slowest counter in a window: the first and the last may be cut, so 5 % at most
@@ -27,9 +28,22 @@ class Instruments:
     def is_modelled(self) -> bool:
         return any(source.is_modelled for source in self.sources)
 
+    def of(self, part: Part) -> tuple[int, ...]:
+        """Where in `sources` those of one part are."""
+        return tuple(i for i, source in enumerate(self.sources) if source.part == part)
+
     def window_s(self, wanted_s: float) -> float:
         """The window asked for, or MIN_TICKS of the slowest counter where that is longer."""
         return max([wanted_s, *(MIN_TICKS * source.tick_s for source in self.sources)])
+
+    @contextmanager
+    def running(self) -> Iterator[None]:
+        """Keeps going what has to be sampled between readings."""
+        with ExitStack() as stack:
+            for source in self.sources:
+                if isinstance(source, _nvml.Power):
+                    stack.enter_context(source.sampling())
+            yield
 
     def read(self) -> list[float]:
         """J of each source.
@@ -49,19 +63,21 @@ class UnreadableError(Exception):
 def find_instruments(device: torch.device, clock: Callable[[], float] = time.perf_counter) -> Instruments:
     """Per domain: NVML counter, RAPL counters, else codecarbon's model of CPU and RAM."""
     sources: tuple[Source, ...] = ()
+    cautions: tuple[Caution, ...] = ()
     if device.type == "cuda":
-        gpu = _nvml.find_counter(device)
+        gpu = _nvml.find_counter(device, clock=clock)
         if not gpu.found:  # a sum without the part that works would mislead
             return Instruments((), f"{gpu.reason}; {gpu.hint}" if gpu.hint else gpu.reason)
-        sources = gpu.found
+        sources, cautions = gpu.found, gpu.cautions
     elif device.type != "cpu":
         return Instruments((), f"no energy counter of a {device.type} device can be read without administrator rights")
     cpu = _rapl.find_counters()
     if cpu.found:
-        return Instruments((*sources, *cpu.found))
+        return Instruments((*sources, *cpu.found), cautions=(*cautions, *cpu.cautions))
     model = _codecarbon.find_model(clock)
     if not model.found:
         return Instruments((), f"{cpu.reason}; {model.reason}")
     text = f"{cpu.reason}: the energy of CPU and RAM is modelled by codecarbon and follows CPU time and time"
     hint = cpu.hint or "a machine with readable RAPL counters measures it"
-    return Instruments((*sources, *model.found), cautions=(Caution(code="modelled", text=text, hint=hint),))
+    modelled = Caution(code="modelled", text=text, hint=hint)
+    return Instruments((*sources, *model.found), cautions=(*cautions, modelled, *model.cautions))

@@ -1,18 +1,27 @@
-"""The total-energy counter of the NVIDIA GPU that a torch device means."""
+"""The energy of the NVIDIA GPU that a torch device means: its counter, else its power, sampled."""
 
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
 from importlib import import_module
 from types import ModuleType
 from typing import Any
 
 import torch
 
-from effaudit.meters._sources import Sources
+from effaudit.meters import _beside
+from effaudit.meters._sources import Part, Sources
+from effaudit.record import Caution
 
-TICK_S = 0.1  # the counter is updated about ten times a second (ML.ENERGY, Zeus)
+TICK_S = 0.1  # counter and power are updated about ten times a second (ML.ENERGY, Zeus)
+SAMPLING_S = 0.05  # twice an update
+
+Clock = Callable[[], float]
 
 
 @dataclass(frozen=True)
@@ -23,6 +32,7 @@ class Counter:
     handle: Any  # NVML's opaque device pointer
     domain: str
     method: str = "NVML total-energy counter"
+    part: Part = "gpu"
     is_modelled: bool = False
     tick_s: float = TICK_S
 
@@ -33,8 +43,46 @@ class Counter:
             raise OSError(str(error)) from error
 
 
-def find_counter(device: torch.device, nvml: ModuleType | None = None) -> Sources:
-    """The counter of `device` (cuda), mapped through CUDA_VISIBLE_DEVICES to the physical GPU."""
+@dataclass
+class Power:
+    """J that one GPU has used since the first reading: its power times the time between readings, means of both ends.
+
+    Within `sampling` a thread reads between the readings; reading raises OSError when the driver refuses.
+    """
+
+    nvml: ModuleType
+    handle: Any
+    domain: str
+    clock: Clock = time.perf_counter
+    method: str = f"NVML power, sampled each {SAMPLING_S * 1000:.0f} ms and summed"
+    part: Part = "gpu"
+    is_modelled: bool = False
+    tick_s: float = TICK_S
+    _joules: float = 0.0
+    _last: tuple[float, float] | None = None  # moment in s, W
+    _lock: threading.Lock = field(default_factory=threading.Lock)
+
+    def read(self) -> float:
+        with self._lock:
+            try:
+                watts = float(self.nvml.nvmlDeviceGetPowerUsage(self.handle)) / 1000  # mW
+            except self.nvml.NVMLError as error:
+                raise OSError(str(error)) from error
+            now = self.clock()
+            if self._last is not None:
+                then, before = self._last
+                self._joules += (watts + before) / 2 * (now - then)
+            self._last = (now, watts)
+            return self._joules
+
+    @contextmanager
+    def sampling(self) -> Iterator[None]:
+        with _beside.repeated(self.read, SAMPLING_S):
+            yield
+
+
+def find_counter(device: torch.device, nvml: ModuleType | None = None, clock: Clock = time.perf_counter) -> Sources:
+    """The counter of `device` (cuda), mapped through CUDA_VISIBLE_DEVICES to the physical GPU, or its sampled power."""
     if nvml is None:
         try:
             nvml = import_module("pynvml")
@@ -42,21 +90,54 @@ def find_counter(device: torch.device, nvml: ModuleType | None = None) -> Source
             return Sources(reason="NVML's Python module is missing", hint="pip install nvidia-ml-py")
     entry = visible_entry(device.index or 0, os.environ.get("CUDA_VISIBLE_DEVICES"))
     if entry.startswith("MIG"):
-        return Sources(reason="a MIG slice has no energy counter of its own, NVML counts the whole GPU")
+        return _divided(entry)
     try:
         nvml.nvmlInit()
         handle = _handle(nvml, entry, _uuid(device))
-        counter = Counter(nvml, handle, f"gpu-{nvml.nvmlDeviceGetIndex(handle)}")
-        counter.read()
+        name = f"gpu-{nvml.nvmlDeviceGetIndex(handle)}"
+        if _is_divided(nvml, handle):
+            return _divided(name)
+        return _by_counter(nvml, handle, name) or _by_power(nvml, handle, name, clock)
     except (nvml.NVMLError, OSError, LookupError) as error:
-        return Sources(reason=f"no NVML energy counter: {error}", hint="GPUs since Volta have one; check the driver")
-    return Sources(found=(counter,))
+        return Sources(
+            reason=f"no NVML energy counter and no power: {error}",
+            hint="check the driver with `nvidia-smi -q -d POWER`",
+        )
 
 
 def visible_entry(index: int, visible: str | None) -> str:
     """The entry of CUDA_VISIBLE_DEVICES (an index, a UUID or its beginning) that torch calls `cuda:index`."""
     entries = [entry.strip() for entry in visible.split(",")] if visible else []
     return entries[index] if index < len(entries) else str(index)
+
+
+def _by_counter(nvml: ModuleType, handle: Any, name: str) -> Sources | None:
+    counter = Counter(nvml, handle, name)
+    try:
+        counter.read()
+    except OSError:
+        return None
+    return Sources(found=(counter,))
+
+
+def _by_power(nvml: ModuleType, handle: Any, name: str, clock: Clock) -> Sources:
+    power = Power(nvml, handle, name, clock)
+    power.read()
+    text = f"{name} has no energy counter: its power is sampled, and some sensors see only a quarter of the time"
+    hint = "GPUs since Volta have a counter; with sampled power compare only large differences"
+    return Sources(found=(power,), cautions=(Caution(code="sampled_power", text=text, hint=hint),))
+
+
+def _divided(what: str) -> Sources:
+    reason = f"{what} is a MIG slice or divided into such: NVML counts the energy of the whole GPU only"
+    return Sources(reason=reason, hint="measure on a GPU without MIG")
+
+
+def _is_divided(nvml: ModuleType, handle: Any) -> bool:
+    try:
+        return bool(nvml.nvmlDeviceGetMigMode(handle)[0])
+    except nvml.NVMLError:
+        return False  # not supported: it cannot be divided
 
 
 def _uuid(device: torch.device) -> str | None:

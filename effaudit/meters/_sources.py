@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Literal, Protocol
+
+from effaudit.record import Caution
+
+Part = Literal["cpu", "ram", "gpu"]
 
 
 class Source(Protocol):
@@ -11,7 +15,11 @@ class Source(Protocol):
 
     @property
     def domain(self) -> str:
-        """What draws it: `package-0`, `dram-0`, `gpu-0`, `cpu`, `ram`."""
+        """What draws it: `package-0`, `dram of package-0`, `gpu-0`, `cpu`, `ram`."""
+
+    @property
+    def part(self) -> Part:
+        """Which figure of a record it belongs to."""
 
     @property
     def method(self) -> str:
@@ -39,3 +47,4 @@ class Sources:
     found: tuple[Source, ...] = ()
     reason: str = ""
     hint: str = ""
+    cautions: tuple[Caution, ...] = ()

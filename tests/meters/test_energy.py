@@ -3,6 +3,7 @@
 import gc
 import os
 import random
+import re
 import signal
 import threading
 
@@ -10,11 +11,12 @@ import psutil
 import pytest
 import torch
 
+from effaudit import stats
 from effaudit.errors import EffauditError
-from effaudit.meters import _codecarbon, _load, energy, latency, memory
+from effaudit.meters import _codecarbon, _load, _nvml, energy, latency, memory
 from effaudit.meters._instruments import Instruments
 from effaudit.profile_spec import AuditSpec
-from tests.fakes_machine import FakeClock, FakeCounter, batch, workload
+from tests.fakes_machine import FakeClock, FakeCounter, batch, nvml, workload
 
 LOAD_W = 30.0  # idle is 10 W
 
@@ -52,7 +54,7 @@ def test_slow_counters_never_read_zero(forward_s):
     work = workload(lambda _: clock.advance(forward_s, LOAD_W))
     (found,) = measure([work], clock, [FakeCounter(clock, tick_s=0.1)], energy_window_s=0.02)
     assert found["energy.gross"].value == pytest.approx(LOAD_W * forward_s, rel=0.06)  # 20 ticks: 5 %
-    assert "window of 2." in found["energy.gross"].method
+    assert "window of 4." in found["energy.gross"].method  # two turns of 20 ticks
 
 
 def test_ten_times_the_work_is_ten_times_the_energy():
@@ -76,7 +78,25 @@ def test_a_slow_model_does_not_stretch_its_window():
     start = clock.now
     (found,) = measure([work], clock, [FakeCounter(clock, tick_s=0.001)], energy_window_s=2)
     assert found["energy.gross"].value == pytest.approx(16 * LOAD_W, rel=0.01)
-    assert clock.now - start <= 2 + 2 + 2 + 2  # idle, first batch twice, one warm cycle, the window
+    assert clock.now - start <= 2 + 1 + 2 + 0.5  # idle, first batch, the turns, a look at the load
+
+
+def test_a_model_slower_than_the_window_has_one_turn():
+    clock = FakeClock()
+    works = [workload(lambda _, s=s: clock.advance(s, LOAD_W), name=str(s)) for s in (30.0, 0.1)]
+    slow, quick = measure(works, clock, [FakeCounter(clock, tick_s=0.001)])
+    assert slow["energy.gross"].value == pytest.approx(30 * LOAD_W, rel=0.01)
+    assert re.search(r"turn \d of 3, order drawn", slow["energy.gross"].method)
+    assert re.search(r"turns \d and \d of 3, order drawn", quick["energy.gross"].method)
+    assert clock.now - 100 == pytest.approx(2 + 30 + 30 + 2, abs=2)  # idle, warm-up, one turn, the quick one's turns
+
+
+def test_a_modelled_window_is_two_seconds_and_has_no_ticks():
+    clock = FakeClock()
+    cpu = _codecarbon.Processor(8.0, 2, "model", cpu_time=clock)
+    (found,) = measure([workload(lambda _: clock.advance(0.01))], clock, [cpu])
+    assert "window of 2.0" in found["energy.gross"].method
+    assert found["energy.gross"].value == pytest.approx(4 * 0.01)
 
 
 class Stuck(FakeCounter):
@@ -90,6 +110,28 @@ def test_a_counter_that_does_not_move_is_null_with_the_reason():
     for name in ("energy.gross", "energy.net", "emissions"):
         assert found[name].value is None
         assert "window too short" in found[name].method
+
+
+def test_a_counter_slower_than_thought_is_null_too():
+    """Said to tick each millisecond, it does so each second."""
+    clock = FakeClock()
+    counter = FakeCounter(clock, tick_s=1.0)
+    claimed = Instruments((Claiming(clock, counter),))
+    work = workload(lambda _: clock.advance(0.01, LOAD_W))
+    found = by_name(energy.measure([work], AuditSpec(), clock, clock.sleep, claimed)[0])
+    assert found["energy.gross"].value is None
+    assert "did not move in a part of" in found["energy.gross"].method
+
+
+class Claiming(FakeCounter):
+    """Another counter's readings under a tick of 1 ms."""
+
+    def __init__(self, clock: FakeClock, real: FakeCounter) -> None:
+        super().__init__(clock, 0.001)
+        self.real = real
+
+    def read(self) -> float:
+        return self.real.read()
 
 
 class Failing(FakeCounter):
@@ -119,7 +161,66 @@ def test_domains_are_summed_and_each_is_shown():
     sources = [FakeCounter(clock, 0.001, "package-0"), FakeCounter(clock, 0.001, "dram of package-0")]
     (found,) = measure([workload(lambda _: clock.advance(0.1, LOAD_W))], clock, sources)
     assert found["energy.gross"].value == pytest.approx(2 * 3, rel=0.01)
-    assert "package-0 3 J (fake counter); dram of package-0 3 J (fake counter)" in found["energy.gross"].method
+    told = "package-0 3 J (50%): fake counter; dram of package-0 3 J (50%): fake counter"
+    assert told in found["energy.gross"].method
+
+
+def test_each_part_has_a_figure_of_its_own_or_a_reason():
+    clock = FakeClock()
+    sources = [FakeCounter(clock, 0.001, "gpu-0", part="gpu"), _codecarbon.Processor(8.0, 2, "model", cpu_time=clock)]
+    (found,) = measure([workload(lambda _: clock.advance(0.1, LOAD_W))], clock, sources)
+    assert found["energy.gpu"].value == pytest.approx(3, rel=0.01)
+    assert found["energy.gpu"].source == "measured"  # though the sum is not
+    assert found["energy.cpu"].value == pytest.approx(0.4)
+    assert found["energy.cpu"].source == found["energy.gross"].source == "modelled"
+    assert found["energy.ram"].value is None
+    assert "no DRAM counter" in found["energy.ram"].method
+    assert found["energy.gross"].value == pytest.approx(3.4, rel=0.01)
+
+
+def test_a_cpu_alone_has_its_sum_and_no_gpu():
+    clock = FakeClock()
+    sources = [FakeCounter(clock, 0.001, "package-0"), FakeCounter(clock, 0.001, "dram of package-0", part="ram")]
+    (found,) = measure([workload(lambda _: clock.advance(0.1, LOAD_W))], clock, sources)
+    assert found["energy.gross"].value == pytest.approx(found["energy.cpu"].value + found["energy.ram"].value)
+    assert found["energy.gpu"].value is None
+
+
+def test_the_same_figures_with_and_without_a_gpu_and_without_anything():
+    clock = FakeClock()
+    work = workload(lambda _: clock.advance(0.1, LOAD_W))
+    names = [list(measure([work], clock, [FakeCounter(clock, 0.001, part=part)])[0]) for part in ("cpu", "gpu")]
+    nothing = energy.measure([work], AuditSpec(), instruments=Instruments((), "nothing here"))
+    assert names[0] == names[1] == list(by_name(nothing[0]))
+
+
+def test_idle_power_and_its_spread_are_kept():
+    clock = FakeClock()
+    (found,) = measure([workload(lambda _: clock.advance(0.1, LOAD_W))], clock, [FakeCounter(clock, 0.001)])
+    idle = found["energy.idle_power"]
+    assert idle.unit == "W"
+    assert idle.value == pytest.approx(10)
+    assert len(idle.samples) == 4
+    assert "10 W before (" in idle.method
+
+
+def test_there_are_samples_enough_for_an_interval():
+    clock = FakeClock()
+    (found,) = measure([workload(lambda _: clock.advance(0.01, LOAD_W))], clock, [FakeCounter(clock, 0.001)])
+    for name in ("energy.gross", "energy.net", "energy.cpu"):
+        assert stats.median_interval(found[name].samples) is not None
+
+
+def test_sampled_power_gives_the_energy_of_the_window(monkeypatch):
+    clock = FakeClock()
+    watts = lambda: LOAD_W if clock.drawn_j > 20 else 10.0  # noqa: E731 - idle draws 20 J first
+    monkeypatch.setattr(_nvml, "SAMPLING_S", 100.0)  # the clock is ours, so no thread reads it
+    power = _nvml.Power(nvml(1, has_counter=False, power_w=watts), 0, "gpu-0", clock)
+    before = threading.enumerate()
+    (found,) = measure([workload(lambda _: clock.advance(0.1, LOAD_W))], clock, [power])
+    assert found["energy.gpu"].value == pytest.approx(3, rel=0.05)
+    assert "NVML power, sampled" in found["energy.gpu"].method
+    assert threading.enumerate() == before
 
 
 def test_one_modelled_domain_makes_the_figure_modelled_and_a_constant_is_said():
@@ -155,8 +256,33 @@ def test_order_is_random_recorded_and_does_not_change_the_figures():
     values = [f["energy.gross"].value for f in forward]
     assert values == pytest.approx([f["energy.gross"].value for f in backward[::-1]], rel=0.01)
     assert values == pytest.approx([3, 6, 9], rel=0.01)
-    turns = {f["energy.gross"].method.rpartition("turn ")[2] for f in forward}
-    assert turns == {f"{i} of 3 in random order" for i in (1, 2, 3)}
+    turns = {re.search(r"turns (\d and \d) of 6, order drawn at random", f["energy.gross"].method)[1] for f in forward}
+    assert turns == {"1 and 6", "2 and 5", "3 and 4"}
+
+
+def test_the_order_is_drawn_anew_each_time():
+    clock = FakeClock()
+    works = [workload(lambda _: clock.advance(0.1, LOAD_W), name=str(i)) for i in range(8)]
+    orders = set()
+    for _ in range(4):
+        found = measure(works, clock, [FakeCounter(clock, 0.001)])
+        orders.add(tuple(f["energy.gross"].method.rpartition(" of 16")[0].rpartition("turns ")[2] for f in found))
+    assert len(orders) > 1  # four equal draws of 8! would be a wonder
+
+
+def test_a_machine_that_warms_up_favours_no_model():
+    """Each joule costs a tenth more after each second: the ranking is that of the work, in either order."""
+    for names in (("light", "heavy"), ("heavy", "light")):
+        clock = FakeClock()
+
+        def act(name, clock=clock):
+            warmth = 1 + (clock.now - 100) / 10
+            return lambda _: clock.advance(0.05, LOAD_W * warmth * {"light": 1.0, "heavy": 1.2}[name])
+
+        works = [workload(lambda b, n=n, act=act: act(n)(b), name=n) for n in names]
+        found = dict(zip(names, measure(works, clock, [FakeCounter(clock, 0.001)]), strict=True))
+        ratio = found["heavy"]["energy.gross"].value / found["light"]["energy.gross"].value
+        assert ratio == pytest.approx(1.2, rel=0.03)
 
 
 def test_without_a_source_everything_is_null_with_the_reason():
@@ -198,7 +324,7 @@ def test_no_meter_leaves_a_trace(name, is_failing):
     spec = AuditSpec(threads=3)
     work = workload(act)
     run = {
-        "latency": lambda: latency.measure([work], spec, clock),
+        "latency": lambda: latency.measure([work], spec, clock, clock.sleep),
         "memory": lambda: memory.measure([work], spec),
         "energy": lambda: energy.measure([work], spec, clock, clock.sleep, Instruments((FakeCounter(clock),))),
     }[name]

@@ -14,7 +14,7 @@ import torch
 
 from effaudit.meters import _codecarbon, _instruments, _nvml, _rapl
 from effaudit.meters._sources import Sources
-from tests.fakes_machine import nvml, powercap
+from tests.fakes_machine import FakeClock, FakeCodecarbon, nvml, powercap, use
 
 CUDA = torch.device("cuda")
 CPU = torch.device("cpu")
@@ -22,12 +22,6 @@ CPU = torch.device("cpu")
 
 def domains(sources):
     return [source.domain for source in sources.found]
-
-
-def use(root: Path, joules: dict[str, float]) -> None:
-    for folder, spent in joules.items():
-        path = root / folder / "energy_uj"
-        path.write_text(str(int(path.read_text()) + int(spent * 1e6)))
 
 
 # RAPL
@@ -58,6 +52,7 @@ def test_dram_stands_beside_its_package(tmp_path):
     }
     found = _rapl.find_counters(powercap(tmp_path, zones))
     assert domains(found) == ["package-0", "package-1", "dram of package-0", "dram of package-1"]
+    assert [source.part for source in found.found] == ["cpu", "cpu", "ram", "ram"]
 
 
 def test_mirrored_dies_count_once(tmp_path):
@@ -66,8 +61,60 @@ def test_mirrored_dies_count_once(tmp_path):
         "intel-rapl:1": ("package-0-die-1", 68_000_150),
         "intel-rapl:2": ("package-1-die-0", 90_000_000),
     }
-    found = _rapl.find_counters(powercap(tmp_path, zones))
-    assert domains(found) == ["package-0-die-0", "package-1-die-0"]
+    root = powercap(tmp_path, zones)
+    found = _rapl.find_counters(root)
+    assert domains(found) == ["package-0-die-0 = package-0-die-1", "package-1-die-0"]
+    before = found.found[0].read()
+    for _ in range(10):
+        use(root, {"intel-rapl:0": 68, "intel-rapl:1": 68})
+        found.found[0].read()
+    assert found.found[0].read() - before == pytest.approx(680)
+    assert "counted once" in found.found[0].method
+
+
+def test_packages_that_only_started_alike_are_added(tmp_path):
+    """Just after boot, or in another fixture: both near zero, then each on its own way."""
+    zones = {"intel-rapl:0": ("package-0", 1_000), "intel-rapl:1": ("package-1", 2_000)}
+    zones |= {"intel-rapl:0:0": ("dram", 10), "intel-rapl:1:0": ("dram", 20)}
+    root = powercap(tmp_path, zones)
+    packages, drams = _rapl.find_counters(root).found
+    use(root, {"intel-rapl:0": 3, "intel-rapl:1": 1, "intel-rapl:0:0": 2, "intel-rapl:1:0": 1})
+    before, drams_before = packages.read(), drams.read()  # while the machine idles
+    use(root, {"intel-rapl:0": 60, "intel-rapl:1": 20, "intel-rapl:0:0": 5, "intel-rapl:1:0": 4})
+    assert packages.read() - before == pytest.approx(80)
+    assert drams.read() - drams_before == pytest.approx(9)
+    assert "each for itself" in packages.method
+
+
+def test_a_mirror_is_one_even_when_we_are_held_up_between_two_reads(tmp_path):
+    """Another process may run between the two reads, and the counter goes on meanwhile."""
+    zones = {"intel-rapl:0": ("package-0-die-0", 68_000_000), "intel-rapl:1": ("package-0-die-1", 68_000_000)}
+    root = powercap(tmp_path, zones)
+
+    def slowly(path: Path) -> str:
+        text = path.read_text()
+        if path.name == "energy_uj":
+            use(root, {"intel-rapl:0": 5, "intel-rapl:1": 5})
+        return text
+
+    (found,) = _rapl.find_counters(root, slowly).found
+    before, spent = found.read(), int((root / "intel-rapl:0" / "energy_uj").read_text())
+    for _ in range(5):
+        found.read()
+    spent = int((root / "intel-rapl:0" / "energy_uj").read_text()) - spent
+    assert found.read() - before == pytest.approx(spent / 1e6 + 15, abs=6)
+
+
+def test_mirrors_wrap_around_together(tmp_path):
+    zones = {"intel-rapl:0": ("package-0-die-0", 900_000), "intel-rapl:1": ("package-0-die-1", 900_100)}
+    root = powercap(tmp_path, zones, range_uj=10_000_000)
+    (found,) = _rapl.find_counters(root).found
+    before = found.read()
+    for now in (9_500_000, 300_000):
+        for folder in zones:
+            (root / folder / "energy_uj").write_text(str(now))
+        found.read()
+    assert found.read() - before == pytest.approx(9.4)
 
 
 def test_psys_only_where_there_is_no_package(tmp_path):
@@ -95,6 +142,32 @@ def test_no_permission_is_explained_in_one_line(tmp_path):
     assert not found.found
     assert found.reason == "RAPL energy counters exist but only root may read them"
     assert "sudo chmod a+r" in found.hint
+
+
+@pytest.mark.parametrize("closed", ["", "intel-rapl:0", "intel-rapl:0/name"])
+def test_a_closed_folder_is_no_missing_one(monkeypatch, tmp_path, closed):
+    """As chmod 000 leaves it to everyone but root, who runs these tests in containers."""
+    root = powercap(tmp_path / "powercap", {"intel-rapl:0": ("package-0", 1)})
+    real = os.listdir
+
+    def is_closed(path) -> bool:
+        return Path(path).is_relative_to(root / closed)
+
+    def listdir(path):
+        if is_closed(path):
+            raise PermissionError(13, "Permission denied", str(path))
+        return real(path)
+
+    def read(path: Path) -> str:
+        if is_closed(path):
+            raise PermissionError(13, "Permission denied", str(path))
+        return path.read_text()
+
+    monkeypatch.setattr(_rapl.os, "listdir", listdir)
+    found = _rapl.find_counters(root, read)
+    assert not found.found
+    assert "only root may read them" in found.reason
+    assert "sudo chmod" in found.hint
 
 
 @pytest.mark.parametrize("zones", [{}, {"intel-rapl": ("intel-rapl", 0)}, {"intel-rapl:0": ("core", 5)}])
@@ -143,7 +216,8 @@ def test_the_runtimes_uuid_wins_over_the_order(monkeypatch):
     [
         ("MIG-1234", nvml(1), "MIG slice"),
         ("GPU-unknown", nvml(2), "no GPU with UUID GPU-unknown"),
-        ("0", nvml(1, is_supported=False), "Not Supported"),
+        ("0", nvml(1, has_counter=False), "Not Supported"),
+        ("0", nvml(1, is_mig=True), "gpu-0 is a MIG slice or divided into such"),
     ],
 )
 def test_a_gpu_without_counter_is_a_reason(monkeypatch, visible, module, reason):
@@ -152,6 +226,63 @@ def test_a_gpu_without_counter_is_a_reason(monkeypatch, visible, module, reason)
     found = _nvml.find_counter(CUDA, module)
     assert not found.found
     assert reason in found.reason
+
+
+def test_without_a_counter_power_is_sampled_and_said(monkeypatch):
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "2")
+    clock, watts = FakeClock(), [100.0]
+    found = _nvml.find_counter(CUDA, nvml(4, has_counter=False, power_w=lambda: watts[0]), clock)
+    (power,) = found.found
+    assert power.domain == "gpu-2"
+    assert power.part == "gpu"
+    assert "sampled" in power.method
+    assert power.method != _nvml.Counter(None, 0, "").method
+    assert [caution.code for caution in found.cautions] == ["sampled_power"]
+    start = power.read()
+    clock.advance(2)
+    assert power.read() - start == pytest.approx(200)
+    watts[0] = 300.0
+    clock.advance(1)
+    assert power.read() - start == pytest.approx(200 + 200)  # the mean of both ends
+
+
+def test_power_is_sampled_by_a_thread_that_ends_with_the_work(monkeypatch):
+    readings = []
+
+    def watts() -> float:
+        readings.append(threading.current_thread())
+        return 100.0
+
+    monkeypatch.setattr(_nvml, "SAMPLING_S", 0.001)
+    power = _nvml.Power(nvml(1, has_counter=False, power_w=watts), 0, "gpu-0")
+    before = threading.enumerate()
+
+    def fail() -> None:
+        with _instruments.Instruments((power,)).running():
+            while len(readings) < 5:
+                threading.Event().wait(0.001)
+            raise RuntimeError("forward failed")
+
+    with pytest.raises(RuntimeError, match="forward failed"):
+        fail()
+    assert threading.enumerate() == before
+    assert threading.main_thread() not in readings
+
+
+def test_a_gpu_lost_while_it_is_sampled_is_an_unreadable_counter(monkeypatch):
+    class Lost:
+        NVMLError = ValueError
+
+        def nvmlDeviceGetPowerUsage(self, _):
+            raise ValueError("GPU is lost")
+
+    monkeypatch.setattr(_nvml, "SAMPLING_S", 0.001)
+    tools = _instruments.Instruments((_nvml.Power(Lost(), 0, "gpu-0"),))
+    with tools.running():
+        threading.Event().wait(0.01)
+        with pytest.raises(_instruments.UnreadableError, match="GPU is lost"):
+            tools.read()
 
 
 # codecarbon
@@ -212,6 +343,44 @@ def test_model_of_the_cpu_follows_cpu_time_and_of_ram_time():
     assert -ram.read() + ram.read() == pytest.approx(60.0)
 
 
+def test_an_unknown_processor_shows_what_is_assumed_and_its_range(monkeypatch):
+    monkeypatch.setattr(_codecarbon.psutil, "cpu_count", lambda: 4)
+    fake = FakeCodecarbon("Mystery CPU", tdp_w=4 * _codecarbon.ASSUMED_W_PER_CPU).install(monkeypatch)
+    found = _codecarbon.find_model()
+    assert "4 W per CPU assumed, Mystery CPU unknown" in found.found[0].method
+    (caution,) = found.cautions
+    assert caution.code == "assumed_tdp"
+    assert "a TDP of 16 W is assumed, 4 to 32 W likely" in caution.text
+    assert fake.n_trackers == 0
+
+
+@pytest.mark.parametrize("is_virtual", [False, True])
+def test_a_known_processor_may_be_shared_in_a_virtual_machine(monkeypatch, is_virtual):
+    monkeypatch.setattr(_codecarbon.device, "is_virtual", lambda: is_virtual)
+    monkeypatch.setattr(_codecarbon.device, "n_sockets", lambda: 2)
+    FakeCodecarbon("Xeon", tdp_w=100.0, ram_w=20.0).install(monkeypatch)
+    found = _codecarbon.find_model()
+    cpu, ram = found.found
+    assert cpu.tdp_w == 200.0
+    assert ram.power_w == 20.0
+    assert [caution.code for caution in found.cautions] == ["assumed_tdp"] * is_virtual
+
+
+def test_the_processor_is_modelled_as_codecarbon_does_by_process(monkeypatch):
+    """TDP x share of the CPU time of this process and its children."""
+    from codecarbon.external import hardware
+
+    if not hasattr(hardware.CPU, "_get_process_cpu_times"):
+        pytest.skip("this version of codecarbon computes it elsewhere")
+    monkeypatch.setattr(hardware, "count_cpus", lambda: 4)
+    theirs = hardware.CPU(output_dir="", mode="cpu_load", model="x", tdp=100, tracking_mode="process")
+    monkeypatch.setattr(hardware.time, "time", iter([10.0, 12.0]).__next__)
+    monkeypatch.setattr(theirs, "_get_process_cpu_times", iter([{1: 5.0, 2: 1.0}, {1: 8.0, 2: 1.5}]).__next__)
+    theirs._get_power_from_cpu_load()
+    ours = _codecarbon.Processor(tdp_w=100.0, n_cpus=4, method="", cpu_time=iter([6.0, 9.5]).__next__)
+    assert -ours.read() + ours.read() == pytest.approx(2.0 * theirs._get_power_from_cpu_load().W)
+
+
 def test_no_sudo_on_a_mac(monkeypatch, shim, modelled):
     monkeypatch.setenv("PATH", f"{shim}{os.pathsep}{os.environ['PATH']}")
     monkeypatch.setattr(sys, "platform", "darwin")
@@ -250,7 +419,7 @@ def test_counters_are_preferred_and_the_cpu_sum_is_not_gpu_only(monkeypatch, tmp
     found = _instruments.find_instruments(CPU)
     assert [source.domain for source in found.sources] == ["package-0", "dram of package-0"]
     assert not found.is_modelled
-    monkeypatch.setattr(_nvml, "find_counter", lambda _: Sources(reason="no NVML", hint="install it"))
+    monkeypatch.setattr(_nvml, "find_counter", lambda _, clock: Sources(reason="no NVML", hint="install it"))
     assert _instruments.find_instruments(CUDA).reason == "no NVML; install it"
 
 
@@ -260,8 +429,9 @@ def test_permission_falls_back_to_the_model_with_the_remedy(monkeypatch, modelle
     monkeypatch.setattr(_codecarbon, "find_model", lambda _: modelled)
     found = _instruments.find_instruments(CPU)
     assert found.is_modelled
-    (caution,) = found.cautions
+    caution = found.cautions[0]
     assert caution.code == "modelled"
+    assert found.cautions[1:] == modelled.cautions
     assert "only root may read them" in caution.text
     assert caution.hint == "sudo chmod a+r …"
 

@@ -1,18 +1,22 @@
 """Peaks against tensors of known size, and against allocators that the tests own."""
 
+import os
 import sys
 import threading
+from types import SimpleNamespace
 
+import numpy as np
+import psutil
 import pytest
 import torch
 from torch import nn
 
-from effaudit.meters import _heap, memory
+from effaudit.meters import _heap, _process_peak, memory
 from effaudit.profile_spec import AuditSpec
-from tests.fakes_machine import batch, workload
+from tests.fakes_machine import FakeAllocator, FakeMpsAllocator, batch, workload
 
 MIB = 2**20
-linux = pytest.mark.skipif(not memory.can_reset_peak(), reason="the kernel has no peak that can be reset")
+linux = pytest.mark.skipif(not _process_peak.can_reset_peak(), reason="the kernel has no peak that can be reset")
 
 
 def by_name(findings):
@@ -37,6 +41,51 @@ def test_a_tensor_shows_as_its_size_whatever_ran_before(order):
     works = [workload(filling(n), name=str(n)) for n in order]
     for n, found in zip(order, memory.measure(works, AuditSpec()), strict=True):
         assert by_name(found)["memory.peak"].value == pytest.approx(n * MIB, rel=0.05)
+
+
+def in_a_thread(act):
+    """The same in a thread of its own, which has a heap of its own."""
+
+    def run(b):
+        thread = threading.Thread(target=act, args=(b,))
+        thread.start()
+        thread.join()
+
+    return run
+
+
+KINDS = {
+    "torch": filling,
+    "numpy": lambda n: lambda _: np.ones(n * MIB // 8),
+    "bytes": lambda n: lambda _: bytearray(n * MIB).find(1),
+    "pieces": in_pieces,
+    "torch in a thread": lambda n: in_a_thread(filling(n)),
+    "pieces in a thread": lambda n: in_a_thread(in_pieces(n)),
+}
+
+
+@linux
+def test_it_shows_whoever_takes_it_and_in_whatever_order():
+    works = [workload(make(128), name=name) for name, make in KINDS.items()]
+    torch.ones(512 * MIB // 4)  # freed at once
+    for order in (works, works[::-1]):
+        found = zip(order, memory.measure(order, AuditSpec()), strict=True)
+        peaks = {work.name: by_name(findings)["memory.peak"].value / MIB for work, findings in found}
+        assert peaks == {name: pytest.approx(128, rel=0.05) for name in KINDS}
+
+
+@linux
+def test_what_a_model_keeps_is_not_counted_again():
+    kept = {}
+
+    def act(_):
+        if not kept:
+            kept["cache"] = torch.ones(64 * MIB // 4)
+        torch.ones(32 * MIB // 4)
+
+    found = by_name(memory.measure([workload(act)], AuditSpec())[0])["memory.peak"]
+    assert found.value == pytest.approx(32 * MIB, rel=0.05)
+    assert "what a model keeps from pass to pass is not in it" in found.method
 
 
 @linux
@@ -77,7 +126,7 @@ def test_on_a_cpu_there_is_no_allocator_peak():
 
 
 def test_without_a_resettable_peak_it_is_sampled_and_said(monkeypatch, tmp_path):
-    monkeypatch.setattr(memory, "PROC", tmp_path / "absent")
+    monkeypatch.setattr(_process_peak, "PROC", tmp_path / "absent")
     before = threading.enumerate()
     found = by_name(memory.measure([workload(filling(256))], AuditSpec())[0])["memory.peak"]
     assert threading.enumerate() == before
@@ -87,7 +136,7 @@ def test_without_a_resettable_peak_it_is_sampled_and_said(monkeypatch, tmp_path)
 
 
 def test_the_sampling_thread_ends_when_forward_raises(monkeypatch, tmp_path):
-    monkeypatch.setattr(memory, "PROC", tmp_path / "absent")
+    monkeypatch.setattr(_process_peak, "PROC", tmp_path / "absent")
     calls = []
 
     def act(_):
@@ -101,49 +150,98 @@ def test_the_sampling_thread_ends_when_forward_raises(monkeypatch, tmp_path):
     assert threading.enumerate() == before
 
 
-class Allocator:
-    """torch.cuda's counters for a forward that takes 100 B while another 30 B are in use."""
-
-    def __init__(self) -> None:
-        self.allocated, self.peak, self.reserved = 30, 5000, 9000
-
-    def install(self, monkeypatch):
-        def reset(_):
-            self.peak = self.reserved = self.allocated
-
-        monkeypatch.setattr(torch.cuda, "synchronize", lambda _: None)
-        monkeypatch.setattr(torch.cuda, "empty_cache", lambda: None)
-        monkeypatch.setattr(torch.cuda, "memory_allocated", lambda _: self.allocated)
-        monkeypatch.setattr(torch.cuda, "max_memory_allocated", lambda _: self.peak)
-        monkeypatch.setattr(torch.cuda, "max_memory_reserved", lambda _: self.reserved)
-        monkeypatch.setattr(torch.cuda, "reset_peak_memory_stats", reset)
-
-    def forward(self, _):
-        self.peak = max(self.peak, self.allocated + 100)
-        self.reserved = max(self.reserved, 256)
-
-
-def test_cuda_peaks_are_reset_first_and_are_three(monkeypatch):
-    allocator = Allocator()
-    allocator.install(monkeypatch)
-    work = workload(allocator.forward, device=torch.device("cuda"))
+@pytest.mark.parametrize("kind", ["cuda", "xpu"])
+def test_an_allocators_peaks_are_reset_first_and_are_three(monkeypatch, kind):
+    module = torch.get_device_module(kind)
+    allocator = FakeAllocator().install(monkeypatch, module)
+    monkeypatch.setattr(torch.accelerator, "synchronize", lambda _: None)
+    work = workload(lambda _: allocator.take(100, rounded_up=256), device=torch.device(kind))
     found = by_name(memory.measure([work], AuditSpec())[0])
     assert found["memory.peak"].value == 100  # not the 5000 of an earlier model
     assert found["memory.allocated"].value == 130
     assert found["memory.reserved"].value == 256
+    assert found["memory.reserved"].value >= found["memory.allocated"].value
+    assert found["memory.weights"].value == 0
+    assert kind.upper() in found["memory.peak"].method
+
+
+def test_a_device_without_counters_is_never_given_the_hosts_memory(monkeypatch):
+    monkeypatch.setattr(torch, "get_device_module", lambda _: SimpleNamespace())
+    monkeypatch.setattr(torch.accelerator, "synchronize", lambda _: None)
+    found = by_name(memory.measure([workload(filling(16), device=torch.device("xpu"))], AuditSpec())[0])
+    for name in ("memory.peak", "memory.allocated", "memory.reserved"):
+        assert found[name].value is None
+        assert "xpu" in found[name].method
 
 
 def test_mps_is_sampled_and_labelled(monkeypatch):
-    held = [1000]
-    monkeypatch.setattr(torch.mps, "current_allocated_memory", lambda: held[0])
-    monkeypatch.setattr(torch.mps, "synchronize", lambda: None)
+    allocator = FakeMpsAllocator().install(monkeypatch)
 
     def act(_):
-        held[0] += 500
+        allocator.held += 500
 
     found = by_name(memory.measure([workload(act, device=torch.device("mps"))], AuditSpec())[0])
-    assert found["memory.peak"].value == 500
+    assert found["memory.peak"].value == 500  # not what the driver holds
     assert "torch.mps.current_allocated_memory" in found["memory.peak"].method
+    assert [caution.code for caution in found["memory.peak"].cautions] == ["sampled"]
+
+
+# child processes
+
+
+def with_workers(n, shared, own_mib):
+    """A forward with `n` forked workers that read all of `shared` and take `own_mib` MiB each."""
+
+    def work(go):
+        shared.sum()
+        own = np.ones(own_mib * MIB // 8)
+        os.read(go, 1)
+        os._exit(int(own[0]) - 1)
+
+    def act(_):
+        waits, pids = [], []
+        for _ in range(n):
+            end, go = os.pipe()
+            if (pid := os.fork()) == 0:
+                work(end)
+            waits.append((end, go))
+            pids.append(pid)
+        threading.Event().wait(0.3)
+        for (end, go), pid in zip(waits, pids, strict=True):
+            os.write(go, b"x")
+            os.waitpid(pid, 0)
+            os.close(end)
+            os.close(go)
+
+    return act
+
+
+@linux
+@pytest.mark.skipif(not _process_peak.tells_shares(), reason="this system tells no PSS")
+@pytest.mark.filterwarnings("ignore:.*multi-threaded, use of fork:DeprecationWarning")
+def test_forked_workers_do_not_count_shared_pages_again():
+    shared = np.ones(128 * MIB // 8)
+    found = by_name(memory.measure([workload(with_workers(4, shared, own_mib=16))], AuditSpec())[0])
+    own = 4 * 16 * MIB
+    everything = psutil.Process().memory_info().rss
+    assert own < found["memory.children"].value < own + everything  # four times the parent by RSS
+    assert found["memory.children"].value - own == pytest.approx(everything * 4 / 5, rel=0.5)  # their share
+    assert found["memory.peak"].value is None or found["memory.peak"].value < 16 * MIB  # no worker's
+
+
+def test_without_child_processes_they_hold_nothing():
+    found = by_name(memory.measure([workload(lambda _: None)], AuditSpec())[0])["memory.children"]
+    assert found.value in (0, None)
+    assert (found.value == 0) is _process_peak.tells_shares()
+
+
+def test_without_shares_the_memory_of_children_is_unavailable(monkeypatch):
+    monkeypatch.setattr(psutil.Process, "memory_full_info", lambda _: SimpleNamespace(rss=5, uss=3))
+    calls = []
+    found = by_name(memory.measure([workload(calls.append)], AuditSpec())[0])["memory.children"]
+    assert found.value is None
+    assert "PSS" in found.method
+    assert len(calls) == 2  # the warm-up took place all the same
 
 
 @linux
