@@ -46,4 +46,4 @@ def _is_in_layer(path: str) -> bool:
 
 def _is_attention(op: str) -> bool:
     """Whether all FLOPs of the op are scores and mix; fused layers list those apart from their projections."""
-    return op.endswith(CORE) or ("attention" in op and op != "aten._native_multi_head_attention")
+    return op.endswith(CORE) or ("attention" in op and not op.endswith("multi_head_attention"))

@@ -24,9 +24,10 @@ from torch.nn.modules.module import register_module_forward_hook, register_modul
 from effaudit.flop_counting.mode import CountingMode, Tally
 from effaudit.flop_counting.model_state import preserved
 from effaudit.flop_counting.module_paths import ModulePaths
-from effaudit.flop_counting.outer_products import counted_outer_products
+from effaudit.flop_counting.outer_products import as_called, counted_outer_products
 from effaudit.flop_counting.patching import patched
 from effaudit.flop_counting.threads import ThreadFollower
+from effaudit.flop_counting.torchscript import unseen_kernels
 
 CONVENTION = "a multiply-add is 2 FLOPs; matrix and convolution products only; attention dense, causal not halved"
 
@@ -139,6 +140,8 @@ class FlopCounter:
         mode = self._mode_here()
         if mode is not None:
             mode.begin(module, self._paths.called(mode.path, module))
+            for kernel in unseen_kernels(module):
+                self._tallies[0].uncounted[kernel] += 1
         elif self._paths.knows(module):
             self._first.uncounted[f"{type(module).__name__} in another thread"] += 1
 
@@ -189,7 +192,7 @@ def count_flops(model: Callable[..., object], /, *inputs: object, **kwargs: obje
     before, also when the call raises, and then its exception is raised unchanged.
     """
     with counted_pass(model) as counter, counter:
-        model(*inputs, **kwargs)
+        as_called(model)(*inputs, **kwargs)
     return counter.count()
 
 

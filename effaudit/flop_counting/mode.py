@@ -16,14 +16,11 @@ from torch._subclasses.fake_tensor import FakeTensor
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils.flop_counter import flop_registry
 
-from effaudit.flop_counting.formulas import (
-    FORMULAS,
-    HIGHER_ORDER_FORMULAS,
-    INTEGER_NAMES,
-    NESTED_FORMULAS,
-)
+from effaudit.flop_counting.attention_formulas import Part, encoder_layer_parts, native_mha_parts
+from effaudit.flop_counting.formulas import FORMULAS, HIGHER_ORDER_FORMULAS, NESTED_FORMULAS
 from effaudit.flop_counting.free_ops import is_free
-from effaudit.flop_counting.layer_formulas import Formula, Part, encoder_layer_parts, native_mha_parts
+from effaudit.flop_counting.layer_formulas import Formula
+from effaudit.flop_counting.quantized_formulas import is_integer
 
 CORE = " (scores and mix)"  # ends the name of the part of a fused op that is no projection
 
@@ -43,9 +40,9 @@ class _Plan:
     """How one op overload is treated; all flags false and no formula means uncounted."""
 
     name: str
+    key: str = ""
     is_free: bool = False
     is_composite: bool = False
-    is_integer: bool = False
     formula: Formula | None = None
     nested_formula: Formula | None = None
     parts: Callable[..., Sequence[Part]] | None = None  # of a fused op
@@ -73,13 +70,14 @@ def _planned(op: OpOverload) -> _Plan:
         nested_formula=NESTED_FORMULAS.get(key),
         is_free=is_free(op),
         is_composite=_is_composite(op),
-        is_integer=key in INTEGER_NAMES,
+        key=key,
         parts=_PARTS.get(key),
     )
 
 
 _PARTS: dict[str, Callable[..., Sequence[Part]]] = {
     "aten::_native_multi_head_attention": native_mha_parts,
+    "aten::_triton_multi_head_attention": native_mha_parts,
     "aten::_transformer_encoder_layer_fwd": encoder_layer_parts,
 }
 _PLANS: dict[OpOverload, _Plan] = {}
@@ -178,7 +176,7 @@ class CountingMode(TorchDispatchMode):
             self._count_parts(plan.name, plan.parts(*args, **kwargs))
         elif flops:
             self._own[plan.name] += flops
-        if plan.is_integer or (type(out) is Tensor and not (out.is_floating_point() or out.is_complex())):
+        if is_integer(plan.key, args) or (type(out) is Tensor and not (out.is_floating_point() or out.is_complex())):
             self._tally.integer[plan.name] += flops
 
     def _count_parts(self, op: str, parts: Sequence[Part]) -> None:

@@ -55,10 +55,10 @@ def _buffers(module: nn.Module) -> Restorer:
 
 
 def _train_flag(module: nn.Module) -> Restorer:
-    flag = module.training
+    flag: bool | None = getattr(module, "training", None)  # a frozen TorchScript module has none
 
     def put_back() -> None:
-        if module.training != flag:
+        if flag is not None and module.training != flag:
             module.training = flag
 
     return put_back

@@ -14,6 +14,16 @@ from effaudit.flop_counting.patching import patched
 
 _PLACES: tuple[tuple[Any, str], ...] = ((torch, "outer"), (torch, "ger"), (Tensor, "outer"), (Tensor, "ger"))
 
+_ORIGINALS = tuple((getattr(place, name), place, name) for place, name in _PLACES)
+
+
+def as_called(function: Callable[..., Any]) -> Callable[..., Any]:
+    """What counts in place of an outer product that was looked up before the count began, else `function` itself."""
+    for original, place, name in _ORIGINALS:
+        if function is original:
+            return getattr(place, name)
+    return function
+
 
 @contextmanager
 def counted_outer_products(mode_here: Callable[[], CountingMode | None]) -> Iterator[None]:
@@ -29,7 +39,14 @@ def _counting(outer: Callable[..., Tensor], mode_here: Callable[[], CountingMode
         product = outer(*args, **kwargs)
         mode = mode_here()
         if mode is not None:
-            mode.add("aten.outer", 2 * product.numel())
+            mode.add("aten.outer", 2 * _of_all_examples(product).numel())
         return product
 
     return counted
+
+
+def _of_all_examples(product: Tensor) -> Tensor:
+    """The tensor that `vmap` shows one example of at a time."""
+    while torch._C._functorch.is_functorch_wrapped_tensor(product):
+        product = torch._C._functorch.get_unwrapped(product)
+    return product
