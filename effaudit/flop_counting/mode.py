@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from functools import cache
+from functools import cache, partial
 from typing import Any
 
 import torch
@@ -115,6 +115,12 @@ class CountingMode(TorchDispatchMode):
         self._running: list[tuple[nn.Module, str]] = []  # with the path to go back to
         self._own = tally.own[path]
 
+    def __enter__(self) -> CountingMode:
+        if not hasattr(TorchDispatchMode, "supports_higher_order_operators"):
+            _answer_for_each_operator()
+        super().__enter__()
+        return self
+
     def begin(self, module: nn.Module, path: str | None) -> None:
         """`module` starts; None for a wrapper that is no level of the model."""
         self._running.append((module, self.path))
@@ -207,3 +213,13 @@ class CountingMode(TorchDispatchMode):
                 return function(*args, **kwargs)
 
         return counted
+
+
+def _answer_for_each_operator() -> None:
+    """Older versions of torch look up in a table of each higher-order operator what a mode does with it."""
+    for operator in torch._ops._higher_order_ops.values():
+        operator.python_key_table.setdefault(CountingMode, partial(_answer, operator))
+
+
+def _answer(operator: HigherOrderOperator, mode: CountingMode, /, *args: Any, **kwargs: Any) -> Any:
+    return mode._run_higher_order(operator, args, kwargs)

@@ -34,7 +34,6 @@ BACKENDS: dict[str, Callable[[], object]] = {
     "flash, grouped": lambda: aten._scaled_dot_product_flash_attention(*heads_first(G)),
     "efficient": lambda: aten._scaled_dot_product_efficient_attention(*heads_first(), None, True),
     "cudnn": lambda: aten._scaled_dot_product_cudnn_attention(*heads_first(), None, True),
-    "mps": lambda: aten._scaled_dot_product_attention_math_for_mps(*heads_first()),
     "math": lambda: aten._scaled_dot_product_attention_math(*heads_first()),
     "flash kernel": lambda: aten._flash_attention_forward(*rows_first(), None, None, L, S, 0.0, False, False),
     "efficient kernel": lambda: aten._efficient_attention_forward(*rows_first(), *[None] * 5, 0.0, 0, True),
@@ -45,6 +44,7 @@ BACKENDS: dict[str, Callable[[], object]] = {
 def test_every_backend_of_attention(backend: str) -> None:
     count = count_flops(BACKENDS[backend])
     assert (count.total, count.complete) == (CORE, True)
+    assert FORMULAS["aten::_scaled_dot_product_attention_math_for_mps"](None, *heads_first()) == CORE
 
 
 def _ends(*lengths: int) -> Tensor:
