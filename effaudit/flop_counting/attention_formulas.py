@@ -85,6 +85,12 @@ def _lengths(x: Tensor) -> list[int]:
     return [x.shape[1]] * x.shape[0]
 
 
+def token_pairs(query: Tensor, key: Tensor) -> tuple[int, int, int]:
+    """Queries, keys and pairs of them, over all examples, without the padding of nested inputs."""
+    n, m = _lengths(query), _lengths(key)
+    return sum(n), sum(m), sum(a * b for a, b in zip(n, m, strict=True))
+
+
 @dataclass(frozen=True)
 class Part:
     """FLOPs of a fused op that stand for one of its submodules; attention's core apart from its projections."""
@@ -96,11 +102,9 @@ class Part:
 
 def _fused_attention(module: str, query: Tensor, key: Tensor, width: int) -> tuple[Part, Part]:
     """Four width x width projections and dense attention, padding left out of nested inputs."""
-    pairs = list(zip(_lengths(query), _lengths(key), strict=True))
-    return (
-        Part(module, sum(4 * width**2 * (n + m) for n, m in pairs)),
-        Part(module, sum(4 * n * m * width for n, m in pairs), is_core=True),
-    )
+    n_queries, n_keys, n_pairs = token_pairs(query, key)
+    projections = Part(module, 4 * width**2 * (n_queries + n_keys))
+    return projections, Part(module, 4 * n_pairs * width, is_core=True)
 
 
 def native_mha_parts(query: Tensor, key: Tensor, value: Tensor, width: int, *_: object, **__: object) -> Sequence[Part]:

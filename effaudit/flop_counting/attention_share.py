@@ -6,8 +6,8 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from effaudit.flop_counting.counter import ModuleCount
 from effaudit.flop_counting.mode import CORE
+from effaudit.flop_counting.module_tree import ModuleCount
 
 # Names that models give to a layer of attention: attn, self_attn, attention, SelfAttention, mha; in brackets where
 # its caller holds it without registering it. Norms and dropouts named after attention end otherwise.

@@ -6,6 +6,8 @@ Ops that torch itself tags as pointwise or as views are free without being named
 
 from __future__ import annotations
 
+from functools import cache
+
 import torch
 from torch._ops import OpOverload
 
@@ -110,6 +112,25 @@ def _is_pointwise(namespace: str, name: str) -> bool:
     packet = getattr(getattr(torch.ops, namespace), name.removesuffix("_backward"), None)
     overloads = packet.overloads() if packet is not None else ()
     return any(torch.Tag.pointwise in getattr(packet, overload).tags for overload in overloads)
+
+
+# Tagged as pointwise, yet they move elements; and arithmetic that some versions of torch do not tag.
+_MOVES = frozenset(_words("clone where masked_fill positive"))
+_ARITHMETIC = frozenset(
+    _words(
+        """
+        abs gelu mish hardswish hardswish_backward glu glu_backward log_sigmoid_forward log_sigmoid_backward threshold
+        _prelu_kernel _prelu_kernel_backward floor_divide square _add_relu native_dropout dropout _fused_dropout
+        softplus_backward hardshrink_backward softshrink_backward hardtanh_backward linalg_cross
+        """
+    )
+)
+
+
+@cache
+def is_arithmetic(name: str) -> bool:
+    """Whether `aten::{name}` computes each element of its result from those of its inputs."""
+    return name in _ARITHMETIC or (name not in _MOVES and _is_pointwise("aten", name))
 
 
 def is_free(op: OpOverload) -> bool:
