@@ -50,6 +50,10 @@ class AuditOptions:
         str | None, typer.Option(metavar="ISO3", help="Country of the grid, for emissions; or `world`.")
     ] = None
     intensity: Annotated[float | None, typer.Option(metavar="G", help="Carbon intensity in gCO2e/kWh.")] = None
+    elementwise: Annotated[
+        bool | None,
+        typer.Option("--elementwise", help="Count work per element and gathered bytes too, apart from FLOPs."),
+    ] = None
     out: Annotated[str | None, typer.Option(metavar="DIR", help="Where records go, else under reports/runs.")] = None
     json: Annotated[
         str | None, typer.Option(metavar="FILE|-", help="The records as one JSON document; `-` is stdout.")

@@ -39,6 +39,7 @@ class Overrides:
     intensity: float | None = None
     max_seconds: float | None = None
     allow_download: bool | None = None
+    elementwise: bool | None = None
 
 
 @dataclass(frozen=True)
@@ -68,6 +69,7 @@ def apply(profile: AuditProfile, overrides: Overrides) -> AuditProfile:
             "intensity": o.intensity,
             "max_seconds": o.max_seconds,
             "allow_download": o.allow_download,
+            "elementwise": o.elementwise,
         },
     )
     find_intensity(audit.country, audit.intensity)  # or raises, before any work

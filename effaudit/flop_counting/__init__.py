@@ -8,10 +8,13 @@ from effaudit.flop_counting.counter import (
     count_flops,
     counted_pass,
 )
+from effaudit.flop_counting.element_work import ELEMENT_CONVENTION, GATHERED
 from effaudit.flop_counting.module_tree import ElementCount, ModuleCount
 
 __all__ = [
     "CONVENTION",
+    "ELEMENT_CONVENTION",
+    "GATHERED",
     "AttentionCount",
     "ElementCount",
     "FlopCount",

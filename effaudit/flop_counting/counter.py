@@ -135,7 +135,7 @@ class FlopCounter:
         if mode is not None:
             mode.begin(module, self._paths.called(mode.path, module))
             for kernel in unseen_kernels(module):
-                self._tallies[0].uncounted[kernel] += 1
+                self._first.uncounted[kernel] += 1
         elif self._paths.knows(module):
             self._first.uncounted[f"{type(module).__name__} in another thread"] += 1
 
@@ -155,13 +155,14 @@ class FlopCounter:
                 add_to(by_op, ops)
             add_to(integer_ops, tally.integer)
             add_to(uncounted, tally.uncounted)
+        rows = module_rows(self._paths.modules, tallies)
         return FlopCount(
             total=sum(by_op.values()),
-            by_module=module_rows(self._paths.modules, tallies),
+            by_module=rows,
             by_op=dict(by_op),
             integer_ops=dict(integer_ops),
             uncounted=dict(uncounted),
-            elements=element_rows(self._paths.modules, tallies) if self._has_elements else None,
+            elements=element_rows(rows, tallies) if self._has_elements else None,
         )
 
 

@@ -1,4 +1,4 @@
-"""What an op does besides products: FLOPs per element (see CONVENTION), and bytes that it gathers or scatters."""
+"""What an op does besides products: FLOPs per element (see ELEMENT_CONVENTION), bytes gathered or scattered."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from torch import Tensor
 from effaudit.flop_counting.attention_formulas import token_pairs
 from effaudit.flop_counting.free_ops import is_arithmetic
 
-CONVENTION = (
+ELEMENT_CONVENTION = (
     "1 FLOP per element of the result of arithmetic on floats, whatever the function, and of a bias; 1 per element "
     "that a reduction reads; per element 5 in softmax, 4 in rms norm, 7 in other norms, 6 per score in fused "
     "attention; none for pooling, sorting, losses, random numbers and gates inside fused recurrent layers"
 )
-MOVED = "elements gathered or scattered, read and written once each, and their indices; copies that this takes"
+GATHERED = "elements gathered or scattered, read and written once each, and their indices; copies that this takes"
 
 
 def _words(text: str) -> frozenset[str]:

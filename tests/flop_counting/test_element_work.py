@@ -39,7 +39,6 @@ FLOPS: dict[str, tuple[Callable[[], object], int]] = {
     "softmax": (lambda: X.softmax(-1), 5 * 32),
     "log softmax": (lambda: F.log_softmax(X, -1), 5 * 32),
     "layer norm": (lambda: F.layer_norm(X, (8,)), 7 * 32),
-    "rms norm": (lambda: F.rms_norm(X, (8,)), None),
     "reduction": (lambda: X.sum(), 32),
     "reduction of rows": (lambda: X.amax(-1), 32),
     "largest of two": (lambda: torch.maximum(X, X), 32),
@@ -52,7 +51,6 @@ FLOPS: dict[str, tuple[Callable[[], object], int]] = {
         lambda: F.scaled_dot_product_attention(*[ones(B, H, T, 4)] * 3, attn_mask=ones(T, T)),
         7 * B * H * T * T,
     ),
-    "dropout": (lambda: F.dropout(X, training=True), None),
     "no dropout": (lambda: F.dropout(X, training=False), 0),
 }
 MOVED: dict[str, tuple[Callable[[], object], int]] = {
@@ -74,7 +72,7 @@ MOVED: dict[str, tuple[Callable[[], object], int]] = {
 
 
 @pytest.mark.parametrize("grad_mode", GRAD_MODES)
-@pytest.mark.parametrize("op", [op for op, (_, flops) in FLOPS.items() if flops is not None])
+@pytest.mark.parametrize("op", FLOPS)
 def test_flops_per_element(op: str, grad_mode: Callable[[], torch.autograd.grad_mode.no_grad]) -> None:
     run, flops = FLOPS[op]
     with grad_mode():
@@ -88,10 +86,6 @@ def test_bytes_gathered_and_scattered(op: str) -> None:
     run, moved = MOVED[op]
     found = count(run)
     assert (found.elements[""].moved, found.uncounted) == (moved, {})
-
-
-def _layer(x: int = FF) -> nn.Module:
-    return nn.TransformerEncoderLayer(D, H, FF, batch_first=True).eval()
 
 
 @pytest.mark.parametrize("norm_first", [False, True])
@@ -127,7 +121,7 @@ def test_nothing_is_counted_per_element_unless_asked() -> None:
 
 
 def test_rms_norm_and_dropout_work_on_each_element() -> None:
-    for op in ("rms norm", "dropout"):
-        elements = count(FLOPS[op][0]).elements
+    for run in (lambda: F.rms_norm(X, (8,)), lambda: F.dropout(X, training=True)):  # versions of torch differ in how
+        elements = count(run).elements
         assert elements is not None
         assert elements[""].flops >= 32
