@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import random
 import signal
+import sys
 import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, nullcontext
+from types import ModuleType, SimpleNamespace
 
 import numpy as np
 import pytest
@@ -230,6 +232,23 @@ def test_compiled_modules_count_as_the_plain_ones() -> None:
     assert count_flops(nn.Sequential(compiled), x).by_module["0.1"].flops == 256
     compiled(x)
     assert n_compilations == before
+
+
+def test_ops_that_importing_the_compiler_runs_are_not_the_models(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delitem(sys.modules, "torch._dynamo", raising=False)
+    compiler = ModuleType("torch._dynamo")
+    compiler.__spec__ = SimpleNamespace(_initializing=True)
+
+    def forward() -> None:
+        A @ C
+        monkeypatch.setitem(sys.modules, "torch._dynamo", compiler)
+        A @ C  # as part of the import
+        compiler.__spec__._initializing = False
+        A @ C
+
+    with monkeypatch.context() as patch:
+        patch.setattr(torch.compiler, "set_stance", lambda stance: nullcontext())
+        assert count_flops(forward).total == 2 * 320
 
 
 @pytest.mark.parametrize(("sign", "flops"), [(1, 2_048), (-1, 2_304)])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections import defaultdict
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -89,6 +90,7 @@ _PARTS: dict[str, Callable[..., Sequence[Part]]] = {
     "aten::_transformer_encoder_layer_fwd": encoder_layer_parts,
 }
 _PLANS: dict[OpOverload, _Plan] = {}
+_COMPILER = "torch._dynamo"
 
 
 @cache
@@ -123,6 +125,7 @@ class CountingMode(TorchDispatchMode):
         self.path = path  # of the module that is running
         self._running: list[tuple[nn.Module, str]] = []  # with the path to go back to
         self._own = tally.own[path]
+        self._may_import_compiler = _COMPILER not in sys.modules
 
     def __enter__(self) -> CountingMode:
         if not hasattr(TorchDispatchMode, "supports_higher_order_operators"):
@@ -155,6 +158,8 @@ class CountingMode(TorchDispatchMode):
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
+        if self._may_import_compiler and self._is_importing_compiler():
+            return func(*args, **kwargs)
         if isinstance(func, HigherOrderOperator):
             return self._run_higher_order(func, args, kwargs)
         if types and any(map(_is_unwrapping, types)):
@@ -169,6 +174,14 @@ class CountingMode(TorchDispatchMode):
         if self._has_elements:
             self._count_elements(plan, out, args, kwargs, flops)
         return out
+
+    def _is_importing_compiler(self) -> bool:
+        """Importing torch's compiler, which some functions do when first called, runs ops that are not the model's."""
+        compiler = sys.modules.get(_COMPILER)
+        if compiler is None:
+            return False
+        self._may_import_compiler = getattr(compiler.__spec__, "_initializing", False)
+        return self._may_import_compiler
 
     def _run_other(self, func: OpOverload, plan: _Plan, args: Any, kwargs: Any) -> Any:
         if plan.nested_formula is not None and _has_nested(args):
