@@ -21,11 +21,11 @@ import torch
 from torch import nn
 from torch.nn.modules.module import register_module_forward_hook, register_module_forward_pre_hook
 
+from effaudit.flop_counting.broadcast_products import as_called, counted_broadcast_products
 from effaudit.flop_counting.mode import CountingMode, Tally
 from effaudit.flop_counting.model_state import preserved
 from effaudit.flop_counting.module_paths import ModulePaths
 from effaudit.flop_counting.module_tree import ElementCount, ModuleCount, add_to, element_rows, module_rows
-from effaudit.flop_counting.outer_products import as_called, counted_outer_products
 from effaudit.flop_counting.patching import patched
 from effaudit.flop_counting.threads import ThreadFollower
 from effaudit.flop_counting.torchscript import unseen_kernels
@@ -83,7 +83,7 @@ class FlopCounter:
             stack.enter_context(_uncompiled(self._paths.has_compiled))
             stack.enter_context(self._followed_modules())
             stack.enter_context(self._threads.following())
-            stack.enter_context(counted_outer_products(self._mode_here))
+            stack.enter_context(counted_broadcast_products(self._mode_here))
             stack.enter_context(self._counting_thread(""))
             self._open = stack.pop_all()
         return self

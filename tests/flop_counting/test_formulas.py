@@ -143,6 +143,17 @@ def test_frozen_torchscript_is_counted_and_its_unseen_kernels_are_flagged() -> N
     assert count.uncounted == {"prim::mkldnn_convolution": 1} or count.total == flops
 
 
+def test_dot_products_of_rows() -> None:
+    x, y = torch.rand(3, 4, 8), torch.rand(4, 8)
+    for run, flops in (
+        (lambda: torch.linalg.vecdot(x, y), 3 * 4 * 2 * 8),
+        (lambda: torch.linalg.vecdot(x=x, y=x, dim=1), 3 * 8 * 2 * 4),
+        (lambda: torch.linalg.vecdot(y[0], y[0]), 2 * 8),
+        (lambda: torch.linalg.vecdot(x.cfloat(), y.cfloat()), 3 * 4 * 2 * 8),
+    ):
+        assert count_flops(run).total == flops
+
+
 def test_outer_products_of_all_examples() -> None:
     a, b = torch.rand(3, 4), torch.rand(3, 5)
     assert count_flops(lambda: torch.vmap(torch.outer)(a, b)).total == 3 * 2 * 4 * 5
