@@ -477,6 +477,14 @@ def test_no_trace_is_left() -> None:
     assert _is_same(before, _fingerprint(model))
 
 
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")
+def test_no_trace_is_left_on_torchscript() -> None:
+    model = torch.jit.script(nn.Sequential(nn.Linear(8, 8), nn.BatchNorm1d(8)).train())
+    before = {name: value.clone() for name, value in model.state_dict().items()}
+    assert count_flops(model, torch.rand(4, 8)).total == 2 * 4 * 8 * 8
+    assert _is_same(before, dict(model.state_dict()))
+
+
 def test_no_trace_is_left_when_forward_raises() -> None:
     model, x = Stateful(), torch.rand(4, 8)
     before = _fingerprint(model)
