@@ -62,6 +62,10 @@ def profile(
     target: Annotated[
         str | None, typer.Argument(metavar="TARGET", help="A profile: a YAML file or a built-in name.")
     ] = None,
+    modules: Annotated[bool, typer.Option("--modules", help="The whole tree of modules, and FLOPs by op.")] = False,
+    depth: Annotated[
+        int | None, typer.Option(metavar="N", min=0, help="With --modules: levels below the model.")
+    ] = None,
 ) -> None:
     """Audits one model in depth.
 
@@ -69,7 +73,10 @@ def profile(
     --model picks among the profile's models, or names a variant; without a TARGET, on the data of `demo`.
     """
     from effaudit.renderers import console
+    from effaudit.renderers._module_tree import module_tree
 
+    if depth is not None and not modules:
+        raise EffauditError("--depth is of the tree that --modules shows", "say both, or neither")
     base, wanted = load_profile(target or DEFAULT), options.overrides()
     if len(wanted.models) > 1:
         raise EffauditError(f"`profile` audits one model, --model names {len(wanted.models)}", "use `effaudit compare`")
@@ -79,7 +86,9 @@ def profile(
         if len(names) > 1:
             note(f"auditing `{names[0]}`; --model picks another: {', '.join(names[1:])}", options.quiet)
     found = audited(apply(base, wanted), options)
-    show(found, options, console.render_profile(found[0].record))
+    record = found[0].record
+    tree = module_tree(record.modules, depth) if modules else None
+    show(found, options, console.render_profile(record, tree))
 
 
 @app.command()

@@ -56,6 +56,10 @@ class AuditOptions:
     pue: Annotated[
         float | None, typer.Option(metavar="X", help="Power usage effectiveness of the building, 1 or more.")
     ] = None
+    elementwise: Annotated[
+        bool | None,
+        typer.Option("--elementwise", help="Count work per element and gathered bytes too, apart from FLOPs."),
+    ] = None
     out: Annotated[str | None, typer.Option(metavar="DIR", help="Where records go, else under reports/runs.")] = None
     json: Annotated[
         str | None, typer.Option(metavar="FILE|-", help="The records as one JSON document; `-` is stdout.")

@@ -41,6 +41,7 @@ class Overrides:
     pue: float | None = None
     max_seconds: float | None = None
     allow_download: bool | None = None
+    elementwise: bool | None = None
 
 
 @dataclass(frozen=True)
@@ -73,6 +74,7 @@ def apply(profile: AuditProfile, overrides: Overrides) -> AuditProfile:
             "pue": o.pue,
             "max_seconds": o.max_seconds,
             "allow_download": o.allow_download,
+            "elementwise": o.elementwise,
         },
     )
     find_intensity(audit.country, audit.region, audit.intensity)  # or raises, before any work

@@ -157,6 +157,7 @@ class AuditSpec(Spec):
     intensity: Annotated[Real, Field(gt=0)] | None = None  # gCO2e/kWh
     pue: Annotated[Real, Field(ge=1)] = 1.0
     allow_download: bool = False  # of a model that is named by its id and not here yet
+    elementwise: bool = False  # count work per element and gathered bytes too
 
     @field_validator("meters")
     @classmethod

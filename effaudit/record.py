@@ -74,11 +74,17 @@ class LayerRow(_Frozen):
 
 
 class ModuleRow(_Frozen):
-    """FLOPs of one module path, own plus children, over the workload."""
+    """FLOPs of one module path, own plus children, over the workload; `ops` are its own by op.
+
+    `elementwise` FLOPs and `gathered` bytes, own plus children too, are None where they were not asked for.
+    """
 
     path: str
     flops: int
     calls: int
+    ops: dict[str, int] = {}
+    elementwise: int | None = None
+    gathered: int | None = None
 
 
 class TokenClassRow(_Frozen):

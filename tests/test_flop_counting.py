@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import random
 import signal
+import sys
 import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, nullcontext
+from types import ModuleType, SimpleNamespace
 
 import numpy as np
 import pytest
@@ -230,6 +232,23 @@ def test_compiled_modules_count_as_the_plain_ones() -> None:
     assert count_flops(nn.Sequential(compiled), x).by_module["0.1"].flops == 256
     compiled(x)
     assert n_compilations == before
+
+
+def test_ops_that_importing_the_compiler_runs_are_not_the_models(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delitem(sys.modules, "torch._dynamo", raising=False)
+    compiler = ModuleType("torch._dynamo")
+    compiler.__spec__ = SimpleNamespace(_initializing=True)
+
+    def forward() -> None:
+        A @ C
+        monkeypatch.setitem(sys.modules, "torch._dynamo", compiler)
+        A @ C  # as part of the import
+        compiler.__spec__._initializing = False
+        A @ C
+
+    with monkeypatch.context() as patch:
+        patch.setattr(torch.compiler, "set_stance", lambda stance: nullcontext())
+        assert count_flops(forward).total == 2 * 320
 
 
 @pytest.mark.parametrize(("sign", "flops"), [(1, 2_048), (-1, 2_304)])
@@ -456,6 +475,14 @@ def test_no_trace_is_left() -> None:
     torch.set_rng_state(before["generators"][1])  # the inputs drew from it
     assert counts[0] == counts[2]
     assert _is_same(before, _fingerprint(model))
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")
+def test_no_trace_is_left_on_torchscript() -> None:
+    model = torch.jit.script(nn.Sequential(nn.Linear(8, 8), nn.BatchNorm1d(8)).train())
+    before = {name: value.clone() for name, value in model.state_dict().items()}
+    assert count_flops(model, torch.rand(4, 8)).total == 2 * 4 * 8 * 8
+    assert _is_same(before, dict(model.state_dict()))
 
 
 def test_no_trace_is_left_when_forward_raises() -> None:

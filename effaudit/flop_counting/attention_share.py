@@ -6,8 +6,8 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from effaudit.flop_counting.counter import ModuleCount
 from effaudit.flop_counting.mode import CORE
+from effaudit.flop_counting.module_tree import ModuleCount
 
 # Names that models give to a layer of attention: attn, self_attn, attention, SelfAttention, mha; in brackets where
 # its caller holds it without registering it. Norms and dropouts named after attention end otherwise.
@@ -46,4 +46,4 @@ def _is_in_layer(path: str) -> bool:
 
 def _is_attention(op: str) -> bool:
     """Whether all FLOPs of the op are scores and mix; fused layers list those apart from their projections."""
-    return op.endswith(CORE) or ("attention" in op and op != "aten._native_multi_head_attention")
+    return op.endswith(CORE) or ("attention" in op and not op.endswith("multi_head_attention"))

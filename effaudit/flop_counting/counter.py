@@ -21,24 +21,16 @@ import torch
 from torch import nn
 from torch.nn.modules.module import register_module_forward_hook, register_module_forward_pre_hook
 
+from effaudit.flop_counting.broadcast_products import as_called, counted_broadcast_products
 from effaudit.flop_counting.mode import CountingMode, Tally
 from effaudit.flop_counting.model_state import preserved
 from effaudit.flop_counting.module_paths import ModulePaths
-from effaudit.flop_counting.outer_products import counted_outer_products
+from effaudit.flop_counting.module_tree import ElementCount, ModuleCount, add_to, element_rows, module_rows
 from effaudit.flop_counting.patching import patched
 from effaudit.flop_counting.threads import ThreadFollower
+from effaudit.flop_counting.torchscript import unseen_kernels
 
 CONVENTION = "a multiply-add is 2 FLOPs; matrix and convolution products only; attention dense, causal not halved"
-
-
-@dataclass(frozen=True)
-class ModuleCount:
-    """FLOPs of one module path: `flops` with its children, `own` and `own_by_op` without them; times it was called."""
-
-    flops: int
-    own: int
-    calls: int
-    own_by_op: Mapping[str, int]
 
 
 @dataclass(frozen=True)
@@ -48,6 +40,7 @@ class FlopCount:
     `by_module` has a row for every module path, "" for the root, which is the total. A shared module has a row
     under each caller; brackets mark one that its caller holds without registering it. `integer_ops` is the part
     of `by_op` that multiplied integers. `uncounted` are ops that may do work but have no formula, with their calls.
+    `elements` is a count of its own, of work that is no product; None unless it was asked for.
     """
 
     total: int
@@ -55,6 +48,7 @@ class FlopCount:
     by_op: Mapping[str, int]
     integer_ops: Mapping[str, int]
     uncounted: Mapping[str, int]
+    elements: Mapping[str, ElementCount] | None = None
     convention: str = CONVENTION
 
     @property
@@ -75,7 +69,8 @@ _TURN = threading.RLock()
 class FlopCounter:
     """Counts what runs inside `with counter:`, which may be entered many times; `count()` is the sum so far."""
 
-    def __init__(self, model: Callable[..., object]) -> None:
+    def __init__(self, model: Callable[..., object], has_elements: bool = False) -> None:
+        self._has_elements = has_elements
         self._paths = ModulePaths(model)
         self._tallies: dict[int, Tally] = {}  # by thread, the first that counted first
         self._modes: dict[int, CountingMode] = {}  # of each thread that is followed
@@ -88,7 +83,7 @@ class FlopCounter:
             stack.enter_context(_uncompiled(self._paths.has_compiled))
             stack.enter_context(self._followed_modules())
             stack.enter_context(self._threads.following())
-            stack.enter_context(counted_outer_products(self._mode_here))
+            stack.enter_context(counted_broadcast_products(self._mode_here))
             stack.enter_context(self._counting_thread(""))
             self._open = stack.pop_all()
         return self
@@ -112,7 +107,7 @@ class FlopCounter:
         """Counts the ops of the calling thread, as work of `path`."""
         thread = threading.get_ident()
         before = self._modes.get(thread)
-        mode = CountingMode(self._tallies.setdefault(thread, Tally()), path)
+        mode = CountingMode(self._tallies.setdefault(thread, Tally()), path, self._has_elements)
         try:
             self._modes[thread] = mode
             with mode:
@@ -139,6 +134,8 @@ class FlopCounter:
         mode = self._mode_here()
         if mode is not None:
             mode.begin(module, self._paths.called(mode.path, module))
+            for kernel in unseen_kernels(module):
+                self._first.uncounted[kernel] += 1
         elif self._paths.knows(module):
             self._first.uncounted[f"{type(module).__name__} in another thread"] += 1
 
@@ -152,33 +149,21 @@ class FlopCounter:
         by_op: dict[str, int] = defaultdict(int)
         integer_ops: dict[str, int] = defaultdict(int)
         uncounted: dict[str, int] = defaultdict(int)
-        for tally in self._tallies.values():
+        tallies = list(self._tallies.values())
+        for tally in tallies:
             for ops in tally.own.values():
-                _add(by_op, ops)
-            _add(integer_ops, tally.integer)
-            _add(uncounted, tally.uncounted)
+                add_to(by_op, ops)
+            add_to(integer_ops, tally.integer)
+            add_to(uncounted, tally.uncounted)
+        rows = module_rows(self._paths.modules, tallies)
         return FlopCount(
             total=sum(by_op.values()),
-            by_module=self._rows(),
+            by_module=rows,
             by_op=dict(by_op),
             integer_ops=dict(integer_ops),
             uncounted=dict(uncounted),
+            elements=element_rows(rows, tallies) if self._has_elements else None,
         )
-
-    def _rows(self) -> dict[str, ModuleCount]:
-        ops: dict[str, dict[str, int]] = defaultdict(lambda: defaultdict(int))
-        calls: dict[str, int] = defaultdict(int)
-        for tally in self._tallies.values():
-            for path, flops in tally.own.items():
-                _add(ops[path], flops)
-            _add(calls, tally.calls)
-        paths = _in_tree_order([*self._paths.modules, *ops, *calls])
-        own = {path: sum(ops[path].values()) for path in paths}
-        totals = dict(own)
-        for path in reversed(paths):
-            if path:
-                totals[_parent(path)] += totals[path]
-        return {path: ModuleCount(totals[path], own[path], calls.get(path, 0), dict(ops[path])) for path in paths}
 
 
 def count_flops(model: Callable[..., object], /, *inputs: object, **kwargs: object) -> FlopCount:
@@ -189,15 +174,18 @@ def count_flops(model: Callable[..., object], /, *inputs: object, **kwargs: obje
     before, also when the call raises, and then its exception is raised unchanged.
     """
     with counted_pass(model) as counter, counter:
-        model(*inputs, **kwargs)
+        as_called(model)(*inputs, **kwargs)
     return counter.count()
 
 
 @contextmanager
-def counted_pass(model: Callable[..., object]) -> Iterator[FlopCounter]:
-    """A counter for many calls of `model`, each inside `with counter:`; what they change is put back at the end."""
+def counted_pass(model: Callable[..., object], has_elements: bool = False) -> Iterator[FlopCounter]:
+    """A counter for many calls of `model`, each inside `with counter:`; what they change is put back at the end.
+
+    With `has_elements` it also counts work that is no product, apart from the rest.
+    """
     with preserved(_root(model)):
-        yield FlopCounter(_root(model))
+        yield FlopCounter(_root(model), has_elements)
 
 
 def _root(model: Callable[..., object]) -> Callable[..., object]:
@@ -229,27 +217,3 @@ def _uncompiled(has_compiled: bool) -> Iterator[None]:
         else:  # importing the compiler takes seconds: only when the model asks for it
             stack.enter_context(patched(torch, "compile", compile_later))
         yield
-
-
-def _add(sums: dict[str, int], more: Mapping[str, int]) -> None:
-    for name, n in more.items():
-        sums[name] += n
-
-
-def _parent(path: str) -> str:
-    return path.rpartition(".")[0]
-
-
-def _in_tree_order(paths: list[str]) -> list[str]:
-    """All paths with their ancestors, parents before children, children in the order given."""
-    children: dict[str, dict[str, None]] = defaultdict(dict)
-    for path in dict.fromkeys(paths):
-        while path:
-            children[_parent(path)].setdefault(path)
-            path = _parent(path)
-    ordered, waiting = [], [""]
-    while waiting:
-        path = waiting.pop()
-        ordered.append(path)
-        waiting.extend(reversed(children[path]))
-    return ordered

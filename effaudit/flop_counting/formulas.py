@@ -13,21 +13,30 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from effaudit.flop_counting.layer_formulas import (
-    Formula,
+from effaudit.flop_counting.attention_formulas import (
     attention,
     attention_backward,
+    cudnn,
+    efficient,
+    efficient_backward,
+    encoder_layer,
+    flash,
+    flash_backward,
+    flash_in_place,
+    native_mha,
+)
+from effaudit.flop_counting.layer_formulas import (
+    Formula,
     bag_weights_backward,
     cudnn_rnn,
     embedding_bag,
     embedding_bag_backward,
-    encoder_layer,
     lstm_mps,
+    lstm_mps_backward,
     mkldnn_rnn,
-    native_mha,
-    quantized_rnn,
     twice,
 )
+from effaudit.flop_counting.quantized_formulas import QUANTIZED, linear
 
 
 def _n_elements(a: Tensor) -> int:
@@ -71,11 +80,6 @@ def _outer(out: Tensor, /, *_: object, **__: object) -> int:
     return 2 * out.numel()
 
 
-def _linear(out: Tensor, /, x: Tensor, *_: object, **__: object) -> int:
-    """Any x (…, K) times a (K, N) weight, however the weight is packed."""
-    return 2 * x.numel() * int(out.shape[-1])
-
-
 def _grouped_mm(out: Tensor, /, a: Tensor, b: Tensor, *_: object, **__: object) -> int:
     """Groups are ragged along one dimension of the 2-D operand, so its total size stands for all of them."""
     one_group = a.numel() // a.shape[0] if (a.dim(), b.dim()) == (3, 2) else a.numel()
@@ -102,15 +106,10 @@ def _conv_tbc(out: Tensor, /, x: Tensor, weight: Tensor, *_: object, **__: objec
 
 
 def _conv_backward(out: object, /, grad: Tensor, x: Tensor, weight: Tensor, *rest: Any, **__: object) -> int:
-    """The gradients of input and weight each cost as much as the forward pass."""
-    is_transposed, mask = rest[4], rest[7]
+    """The gradients of input and weight each cost as much as the forward pass; `rest` ends with which are asked."""
+    *_bias_sizes, _stride, _padding, _dilation, is_transposed, _output_padding, _groups, mask = rest
     positions = x if is_transposed else grad
     return sum(mask[:2]) * 2 * positions.numel() * prod(weight.shape[1:])
-
-
-def _packed_conv(out: Tensor, /, x: Tensor, packed: Any, *_: object, **__: object) -> int:
-    weight, _bias = packed.unpack()
-    return 2 * out.numel() * prod(weight.shape[1:])
 
 
 def _trilinear(
@@ -156,6 +155,16 @@ def _nested_matmul(out: Tensor, /, a: Tensor, b: Tensor, *_: object, **__: objec
     return sum(2 * prod(row) * n for row, n in zip(rows, columns, strict=True))
 
 
+def _nested_matmul_backward(
+    out: object, /, grad: Tensor, a: Tensor, b: Tensor, mask: Sequence[bool], *_: object, **__: object
+) -> int:
+    return sum(mask) * _nested_matmul(grad, a, b)
+
+
+def _foreach_mm(out: object, /, a: Sequence[Tensor], b: Sequence[Tensor], *_: object, **__: object) -> int:
+    return sum(_mm(x, x, y) for x, y in zip(a, b, strict=True))
+
+
 FORMULAS: dict[str, Formula] = {
     "aten::mm": _mm,
     "aten::_sparse_mm": _mm,
@@ -165,6 +174,9 @@ FORMULAS: dict[str, Formula] = {
     "aten::addmm": _addmm,
     "aten::_addmm_activation": _addmm,
     "aten::_sparse_addmm": _addmm,
+    "aten::hspmm": _mm,
+    "aten::sspaddmm": _addmm,
+    "aten::_foreach_mm": _foreach_mm,
     "aten::bmm": _bmm,
     "aten::baddbmm": _baddbmm,
     "aten::addbmm": _baddbmm,
@@ -174,27 +186,31 @@ FORMULAS: dict[str, Formula] = {
     "aten::addmv": _addmv,
     "aten::addr": _outer,
     "aten::linear_backward": _linear_backward,
+    "aten::mkldnn_linear_backward": _linear_backward,
     "aten::sparse_sampled_addmm": lambda out, /, pattern, a, b, **_: 2 * _n_elements(pattern) * a.shape[-1],
     "aten::_grouped_mm": _grouped_mm,
     "aten::_scaled_grouped_mm": _grouped_mm,
     "aten::_scaled_grouped_mm_v2": _grouped_mm,
-    "aten::mkldnn_linear": _linear,
-    "aten::_weight_int8pack_mm": _linear,
-    "aten::_weight_int4pack_mm": _linear,
-    "aten::_weight_int4pack_mm_for_cpu": _linear,
-    "aten::_weight_int4pack_mm_with_scales_and_zeros": _linear,
-    "aten::_dyn_quant_matmul_4bit": _linear,
-    "aten::_mixed_dtypes_linear": _linear,
+    "aten::mkldnn_linear": linear,
+    "aten::_weight_int8pack_mm": linear,
+    "aten::_weight_int4pack_mm": linear,
+    "aten::_weight_int4pack_mm_for_cpu": linear,
+    "aten::_weight_int4pack_mm_with_scales_and_zeros": linear,
+    "aten::_dyn_quant_matmul_4bit": linear,
+    "aten::_mixed_dtypes_linear": linear,
     "aten::_trilinear": _trilinear,
     "aten::convolution": _conv,
     "aten::_convolution": _conv,
     "aten::convolution_overrideable": _conv,
     "aten::convolution_backward": _conv_backward,
+    "aten::convolution_backward_overrideable": _conv_backward,
     "aten::cudnn_convolution": _plain_conv,
     "aten::cudnn_convolution_relu": _plain_conv,
     "aten::cudnn_convolution_add_relu": _plain_conv,
     "aten::mkldnn_convolution": _plain_conv,
     "aten::miopen_convolution": _plain_conv,
+    "aten::miopen_convolution_relu": _plain_conv,
+    "aten::miopen_convolution_add_relu": _plain_conv,
     "aten::miopen_depthwise_convolution": _plain_conv,
     "aten::_mps_convolution": _plain_conv,
     "aten::_nnpack_spatial_convolution": _plain_conv,
@@ -221,33 +237,29 @@ FORMULAS: dict[str, Formula] = {
     "aten::_scaled_dot_product_efficient_attention_backward": attention_backward,
     "aten::_scaled_dot_product_cudnn_attention_backward": attention_backward,
     "aten::_scaled_dot_product_fused_attention_overrideable_backward": attention_backward,
+    "aten::_flash_attention_forward": flash,
+    "aten::_flash_attention_forward_no_dropout_inplace": flash_in_place,
+    "aten::_flash_attention_backward": flash_backward,
+    "aten::_efficient_attention_forward": efficient,
+    "aten::_efficient_attention_backward": efficient_backward,
+    "aten::_cudnn_attention_forward": cudnn,
+    "aten::_triton_scaled_dot_attention": attention,
     "aten::_native_multi_head_attention": native_mha,
+    "aten::_triton_multi_head_attention": native_mha,
     "aten::_transformer_encoder_layer_fwd": encoder_layer,
     "aten::mkldnn_rnn_layer": mkldnn_rnn,
     "aten::_cudnn_rnn": cudnn_rnn,
     "aten::miopen_rnn": cudnn_rnn,
     "aten::_lstm_mps": lstm_mps,
+    "aten::lstm_mps_backward": lstm_mps_backward,
     "aten::mkldnn_rnn_layer_backward": twice(mkldnn_rnn),
     "aten::_cudnn_rnn_backward": twice(cudnn_rnn),
     "aten::miopen_rnn_backward": twice(cudnn_rnn),
-    "aten::quantized_lstm": quantized_rnn(4),
-    "aten::quantized_gru": quantized_rnn(3),
     "aten::_embedding_bag": embedding_bag,
     "aten::_embedding_bag_forward_only": embedding_bag,
     "aten::_embedding_bag_backward": embedding_bag_backward,
     "aten::_embedding_bag_per_sample_weights_backward": bag_weights_backward,
-    "quantized::linear": _linear,
-    "quantized::linear_relu": _linear,
-    "quantized::linear_dynamic": _linear,
-    "quantized::linear_relu_dynamic": _linear,
-    "quantized::linear_dynamic_fp16": _linear,
-    "quantized::linear_relu_dynamic_fp16": _linear,
-    "quantized::conv1d": _packed_conv,
-    "quantized::conv1d_relu": _packed_conv,
-    "quantized::conv2d": _packed_conv,
-    "quantized::conv2d_relu": _packed_conv,
-    "quantized::conv3d": _packed_conv,
-    "quantized::conv3d_relu": _packed_conv,
+    **QUANTIZED,
 }
 
 
@@ -261,10 +273,7 @@ NESTED_FORMULAS: dict[str, Formula] = {  # strided nested tensors, whose kernels
     "aten::linear": _nested_linear,
     "aten::matmul": _nested_matmul,
     "aten::bmm": _nested_matmul,
+    "aten::matmul_backward": _nested_matmul_backward,
     "aten::_native_multi_head_attention": native_mha,
     "aten::_transformer_encoder_layer_fwd": encoder_layer,
 }
-
-INTEGER_NAMES = frozenset(  # ops that multiply integers whatever the dtype of their output
-    name for name in FORMULAS if name.startswith("quantized::") and not name.endswith("fp16")
-) | {"aten::_int_mm", "aten::quantized_lstm", "aten::quantized_gru"}

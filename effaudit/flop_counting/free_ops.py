@@ -6,6 +6,8 @@ Ops that torch itself tags as pointwise or as views are free without being named
 
 from __future__ import annotations
 
+from functools import cache
+
 import torch
 from torch._ops import OpOverload
 
@@ -35,7 +37,8 @@ FREE_PREFIXES = _words(
 
     index_ _index_put scatter gather masked_ embedding _nested_ _segment_reduce _unique unique_ _resize resize _reshape
     _to_sparse _convert_ _coalesce mkldnn_reorder _make_per q_ quantize_per fake_quantize _fake_quantize
-    _thnn_fused_ _assert _functional_assert _functional_sym sym_constrain
+    _thnn_fused_ _fused_moving_avg_obs _assert _functional_assert _functional_sym sym_constrain
+    sparse_resize _sparse_compressed_tensor_with _histogramdd
     """
 )
 
@@ -65,8 +68,9 @@ FREE_NAMES = frozenset(
         _unsafe_index _unsafe_masked_index _unsafe_masked_index_put_accumulate _mkldnn_reshape _mkldnn_transpose
         to_mkldnn to_padded_tensor _pack_padded_sequence _jagged_to_padded_dense_forward
         _padded_dense_to_jagged_forward unsafe_split unsafe_split_with_sizes squeeze unsqueeze t transpose detach
-        sparse_mask _sparse_broadcast_to copy_sparse_to_sparse _spdiags _cudnn_rnn_flatten_weight
-        _transform_bias_rescale_qkv
+        sparse_mask sparse_coo_tensor _sparse_mask_projection _new_zeros_with_same_feature_meta _print lu_unpack
+        _make_dep_token _use_miopen_ctc_loss _sparse_broadcast_to copy_sparse_to_sparse _spdiags
+        _cudnn_rnn_flatten_weight _transform_bias_rescale_qkv
 
         sum nansum mean prod amin amax aminmax _aminmax max min argmax argmin all any count_nonzero norm
         linalg_vector_norm linalg__powsum dist std var std_mean var_mean logsumexp cumsum cumprod cummax cummin
@@ -77,6 +81,8 @@ FREE_NAMES = frozenset(
         _embedding_bag_dense_backward _sparse_sum _sparse_sum_backward _sparse_csr_sum _sparse_softmax
         _sparse_log_softmax _ctc_loss _ctc_loss_backward _cudnn_ctc_loss _use_cudnn_ctc_loss
         log_sigmoid_backward softplus_backward hardshrink_backward softshrink_backward hardtanh_backward polar
+        glu_jvp glu_backward_jvp rrelu_with_noise_functional quantized_batch_norm _sparse_csr_prod
+        _sparse_softmax_backward_data _sparse_log_softmax_backward_data __lshift__ __rshift__ __ilshift__ __irshift__
 
         reshape reshape_as view_as flatten unflatten chunk split tensor_split to type_as mT numpy_T movedim moveaxis
         swapaxes expand_as broadcast_to narrow where square softmax log_softmax dropout feature_dropout layer_norm
@@ -94,6 +100,9 @@ FREE_QUANTIZED = frozenset(
     )
 )
 
+# Quantization that export writes out around the float ops, one element at a time.
+_DECOMPOSED = _words("quantize_per dequantize_per choose_qparams convert_element_type fake_quant_per")
+
 # Products, or calls of them, whose names start like those of a free family.
 _COSTLY = frozenset(_words("_foreach_mm embedding_bag"))
 
@@ -105,6 +114,25 @@ def _is_pointwise(namespace: str, name: str) -> bool:
     return any(torch.Tag.pointwise in getattr(packet, overload).tags for overload in overloads)
 
 
+# Tagged as pointwise, yet they move elements; and arithmetic that some versions of torch do not tag.
+_MOVES = frozenset(_words("clone where masked_fill positive"))
+_ARITHMETIC = frozenset(
+    _words(
+        """
+        abs gelu mish hardswish hardswish_backward glu glu_backward log_sigmoid_forward log_sigmoid_backward threshold
+        _prelu_kernel _prelu_kernel_backward floor_divide square _add_relu native_dropout dropout _fused_dropout
+        softplus_backward hardshrink_backward softshrink_backward hardtanh_backward linalg_cross
+        """
+    )
+)
+
+
+@cache
+def is_arithmetic(name: str) -> bool:
+    """Whether `aten::{name}` computes each element of its result from those of its inputs."""
+    return name in _ARITHMETIC or (name not in _MOVES and _is_pointwise("aten", name))
+
+
 def is_free(op: OpOverload) -> bool:
     """Whether the op is known to cost no FLOPs by convention."""
     namespace, _, name = op._schema.name.partition("::")
@@ -112,7 +140,9 @@ def is_free(op: OpOverload) -> bool:
     if namespace in FREE_NAMESPACES:
         return True
     if namespace == "quantized":
-        return name in FREE_QUANTIZED
+        return name in FREE_QUANTIZED or "pack" in name
+    if namespace == "quantized_decomposed":
+        return name.startswith(_DECOMPOSED)
     if op.is_view or _is_pointwise(namespace, name):
         return True
     if namespace != "aten" or name in _COSTLY:

@@ -44,10 +44,11 @@ def _buffers(module: nn.Module) -> Restorer:
     kept = {name: (t, None if t is None else t.detach().clone()) for name, t in module._buffers.items()}
 
     def put_back() -> None:
-        for name in set(module._buffers) - set(kept):
+        for name in set(module._buffers.keys()) - set(kept):  # TorchScript's mapping cannot be iterated
             del module._buffers[name]
         for name, (tensor, value) in kept.items():
-            module._buffers[name] = tensor
+            if dict(module._buffers.items()).get(name) is not tensor:
+                module._buffers[name] = tensor
             if tensor is not None and value is not None and _is_changed(tensor, value):
                 tensor.resize_(value.shape).copy_(value)
 
@@ -55,10 +56,10 @@ def _buffers(module: nn.Module) -> Restorer:
 
 
 def _train_flag(module: nn.Module) -> Restorer:
-    flag = module.training
+    flag: bool | None = getattr(module, "training", None)  # a frozen TorchScript module has none
 
     def put_back() -> None:
-        if module.training != flag:
+        if flag is not None and module.training != flag:
             module.training = flag
 
     return put_back

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from torch import nn
 
 from effaudit.example_table import Spill
-from effaudit.flop_counting import FlopCount, attention_of, counted_pass
+from effaudit.flop_counting import ELEMENT_CONVENTION, GATHERED, FlopCount, attention_of, counted_pass
 from effaudit.parameters import count_parameters
 from effaudit.profile_spec import AuditSpec
 from effaudit.record import Better, Caution, Findings, Measurement, ModuleRow, unavailable
@@ -50,12 +50,12 @@ class _Formula:
 
 def measure(works: Sequence[Workload], settings: AuditSpec) -> list[Findings]:
     """One counted pass of each workload."""
-    return [_measure_one(work) for work in works]
+    return [_measure_one(work, settings.elementwise) for work in works]
 
 
-def _measure_one(work: Workload) -> Findings:
+def _measure_one(work: Workload, has_elements: bool) -> Findings:
     formula = _Formula(Spill(work.scratch))
-    with counted_pass(work.model) as counter:
+    with counted_pass(work.model, has_elements) as counter:
         for batch in work.batches():
             with counter:
                 output = work.routed(batch)
@@ -69,8 +69,9 @@ def _measure_one(work: Workload) -> Findings:
             *_by_formula(formula),
             *_attention(count),
             *_dense_attention(formula, work),
+            *_elements(count),
         ),
-        modules=tuple(ModuleRow(path=path, flops=row.flops, calls=row.calls) for path, row in count.by_module.items()),
+        modules=_modules(count),
         examples=formula.examples if formula.reason is None else None,
         cautions=_cautions(count, formula, work.execution),
     )
@@ -127,6 +128,34 @@ def _dense_attention(formula: _Formula, work: Workload) -> tuple[Measurement, ..
         _counted(core, "FLOP", "neither", f"{part}: scores and mix", formula.dense_attention_core),
         _counted(layer, "FLOP", "neither", f"{part}: projections, scores and mix", formula.dense_attention_layer),
     )
+
+
+def _elements(count: FlopCount) -> tuple[Measurement, ...]:
+    """Figures of their own, which flops.executed has no part of."""
+    if count.elements is None:
+        return ()
+    root = count.elements[""]
+    return (
+        _counted("flops.elementwise", "FLOP", "lower", f"not in flops.executed; {ELEMENT_CONVENTION}", root.flops),
+        _counted("bytes.gathered", "B", "lower", GATHERED, root.moved),
+    )
+
+
+def _modules(count: FlopCount) -> tuple[ModuleRow, ...]:
+    rows = []
+    for path, row in count.by_module.items():
+        element = count.elements[path] if count.elements is not None else None
+        rows.append(
+            ModuleRow(
+                path=path,
+                flops=row.flops,
+                calls=row.calls,
+                ops=dict(row.own_by_op),
+                elementwise=element.flops if element else None,
+                gathered=element.moved if element else None,
+            )
+        )
+    return tuple(rows)
 
 
 def _counted(name: str, unit: str, better: Better, method: str, value: int | float) -> Measurement:

@@ -6,24 +6,24 @@ from collections.abc import Sequence
 
 from effaudit import units
 from effaudit.record import AuditRecord, LayerRow, Measurement, ModuleRow
-from effaudit.renderers._layout import bar, left, right, wrap
+from effaudit.renderers._layout import left, right, wrap
+from effaudit.renderers._module_tree import row_line, total_flops, tree_nodes
 from effaudit.renderers._table import MARKS
 from effaudit.renderers._words import Note, cautions, missing
 
 MODULE_DEPTH = 3  # `blocks.0.attn`: below that the tree says little that the layer does not
 MAX_MODULES = 40
-_BAR_WIDTH = 20
 
 _LAYER_COLUMNS = ("head_fraction", "budget", "alpha_soft", "alpha_hard", "exit_share")
 
 
-def render_profile(record: AuditRecord) -> str:
-    """One record as plain text."""
+def render_profile(record: AuditRecord, tree: Sequence[str] | None = None) -> str:
+    """One record as plain text; `tree` replaces the short one of its modules."""
     blocks = [
         _title(record),
         _totals(record.measurements),
         _layers(record.layers),
-        _modules(record.modules),
+        _modules(record.modules) if tree is None else tree,
         _methods(record.measurements),
         notes("Cautions", cautions([record])),
         notes("Not available", missing([record])),
@@ -88,21 +88,13 @@ def _layers(layers: Sequence[LayerRow]) -> list[str]:
 
 def _modules(modules: Sequence[ModuleRow]) -> list[str]:
     """FLOPs by module with bars, as shares of the whole; modules without any are left out."""
-    shown = [row for row in modules if row.flops and row.path.count(".") < MODULE_DEPTH]
-    total = max((row.flops for row in modules), default=0)  # the root has its children's too
-    if not shown or total <= 0:
+    nodes = tree_nodes(modules, MODULE_DEPTH)
+    if not nodes:
         return []
-    lines = ["FLOPs by module"]
-    for row in shown[:MAX_MODULES]:
-        depth = row.path.count(".")
-        name = "  " * depth + (row.path.rpartition(".")[2] or "whole model")
-        share = row.flops / total
-        figure = units.quantity(row.flops, "FLOP")
-        lines.append(
-            f"  {left(name, 28)} {right(figure, 12)} {right(units.percent(share), 8)} {bar(share, _BAR_WIDTH)}"
-        )
-    if len(shown) > MAX_MODULES:
-        lines.append(f"  and {len(shown) - MAX_MODULES} more in the record")
+    total = total_flops(modules)
+    lines = ["FLOPs by module", *(row_line(node, total) for node in nodes[:MAX_MODULES])]
+    if len(nodes) > MAX_MODULES:
+        lines.append(f"  and {len(nodes) - MAX_MODULES} more: `effaudit profile --modules` shows all")
     return lines
 
 

@@ -17,6 +17,7 @@ from effaudit.record import AuditRecord
 from effaudit.renderers import _blocks
 from effaudit.renderers._in_depth import headers, notes, render_profile
 from effaudit.renderers._layout import WIDTH, shorten, wrap
+from effaudit.renderers._per_element import per_element
 from effaudit.renderers._sentence import sentence
 from effaudit.renderers._shares import Examples
 from effaudit.renderers._side_by_side import side_by_side
@@ -42,6 +43,7 @@ def render(records: Sequence[AuditRecord], examples: Examples | None = None, wid
         [line for text in told for line in wrap(text, "", "  ")],
         [line for text in obstacles(records) for line in wrap(f"Mind: {text}", "", "  ")],
         _blocks.ladder_block(records),
+        per_element(records),
         _blocks.match_block(records),
         _blocks.control_block(records),
         _blocks.difficulty_block(records, examples or {}, width),

@@ -230,6 +230,13 @@ class Block(nn.Module):
         return flat.index_copy(0, rows.index, kept).view_as(h)
 
 
+class TiedHead(nn.Module):
+    """Logits from the embedding's weight, which stays the backbone's: a module, so that its FLOPs have their row."""
+
+    def forward(self, h: Tensor, weight: Tensor) -> Tensor:
+        return F.linear(h, weight)
+
+
 class Backbone(nn.Module):
     """Embeddings, blocks, final norm and head: an encoder with masked mean pooling or a decoder with a tied head."""
 
@@ -247,6 +254,8 @@ class Backbone(nn.Module):
         self.norm = nn.LayerNorm(config.d_model)
         if config.n_classes is not None:
             self.classifier = nn.Linear(config.d_model, config.n_classes)
+        else:
+            self.tied_head = TiedHead()
         self._initialise()
 
     def _initialise(self) -> None:
@@ -268,7 +277,8 @@ class Backbone(nn.Module):
     def head(self, h: Tensor, mask: Tensor) -> Tensor:
         """Final logits: (B, C) from the masked mean, or (B, T, V)."""
         if self.is_causal:
-            return F.linear(self.norm(h), self.embed.weight)
+            logits: Tensor = self.tied_head(self.norm(h), self.embed.weight)
+            return logits
         return self.classifier(masked_mean(self.norm(h), mask))
 
     def dense_attention(self, batch: Batch) -> AttentionFlops:

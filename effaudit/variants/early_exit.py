@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from effaudit.errors import EffauditError
 from effaudit.profile_spec import Integer, ModelConfig, Real, validated
-from effaudit.variants._blocks import Backbone, Costs, VariantOptions, masked_mean, per_example, task_loss
+from effaudit.variants._blocks import Backbone, Costs, TiedHead, VariantOptions, masked_mean, per_example, task_loss
 from effaudit.workload import Batch, Execution, Output, Routing
 
 TASKS = ("classification", "causal_lm")
@@ -78,6 +78,8 @@ class EarlyExit(Backbone):
         if config.n_classes is not None:
             classifiers = (nn.Linear(config.d_model, config.n_classes) for _ in inner)
             self.exit_classifiers = nn.ModuleList(classifiers)  # type: ignore[assignment]
+        else:
+            self.exit_heads = nn.ModuleList(TiedHead() for _ in inner)
 
     def exit_head(self, layer: int, h: Tensor, mask: Tensor | None, is_frozen: bool = False) -> Tensor:
         """Logits after block `layer` (0-based): of tokens (N, D), or of examples (N, T, D) pooled over `mask`.
@@ -86,10 +88,13 @@ class EarlyExit(Backbone):
         """
         is_last = layer == len(self.blocks) - 1
         normed = (self.norm if is_last else self.exit_norms[layer])(h)
+        logits: Tensor
         if mask is None:
-            return F.linear(normed, self.embed.weight.detach() if is_frozen else self.embed.weight)
-        classifier = self.classifier if is_last else self.exit_classifiers[layer]
-        logits: Tensor = classifier(masked_mean(normed, mask))
+            tied_head = self.tied_head if is_last else self.exit_heads[layer]
+            logits = tied_head(normed, self.embed.weight.detach() if is_frozen else self.embed.weight)
+        else:
+            classifier = self.classifier if is_last else self.exit_classifiers[layer]
+            logits = classifier(masked_mean(normed, mask))
         return logits
 
     def forward(self, batch: Batch, routing: Routing | None = None) -> Output:

@@ -73,8 +73,8 @@ def _work(model: nn.Module | None = None) -> Workload:
     )
 
 
-def _measure(work: Workload) -> Findings:
-    (found,) = flops.measure([work], AuditSpec())
+def _measure(work: Workload, settings: AuditSpec | None = None) -> Findings:
+    (found,) = flops.measure([work], settings or AuditSpec())
     return found
 
 
@@ -118,6 +118,22 @@ def test_without_attention_its_part_is_unavailable() -> None:
         "flops.dense_attention_core": f"`exiting` has {unknown}",
         "flops.dense_attention_layer": f"`exiting` has {unknown}",
     }
+
+
+def test_work_per_element_stands_apart_when_asked_for() -> None:
+    plain, found = _measure(_work()), _measure(_work(), AuditSpec(elementwise=True))
+    values = {m.name: m.value for m in found.measurements}
+    assert {m.name: m.value for m in plain.measurements} == {
+        name: value for name, value in values.items() if name not in ("flops.elementwise", "bytes.gathered")
+    }
+    rows = {row.path: row for row in found.modules}
+    assert [(row.path, row.flops, row.ops) for row in plain.modules] == [
+        (row.path, row.flops, row.ops) for row in found.modules
+    ]
+    assert {row.elementwise for row in plain.modules} == {None}
+    assert (rows[""].elementwise, rows[""].gathered) == (values["flops.elementwise"], values["bytes.gathered"])
+    assert rows["layers.0"].elementwise == 5 * T * D  # the bias
+    assert rows["table"].gathered == 5 * T * (2 * D * 4 + 8)
 
 
 def test_tree_and_examples() -> None:

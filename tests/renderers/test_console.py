@@ -95,11 +95,25 @@ def test_every_character_exists_on_a_cp1252_console() -> None:
         assert text.encode("cp1252").decode("cp1252") == text
 
 
+def test_work_beside_products_has_a_block_where_it_was_counted() -> None:
+    work = [figure("flops.elementwise", 17_500_000, "FLOP"), figure("bytes.gathered", 800_000, "B")]
+    text = console.render([record("dense", measurements=work), record("tsa", measurements=work[:1])])
+    lines = text.splitlines()
+    start = lines.index("Work beside products, no part of the FLOPs above")
+    assert [line.split() for line in lines[start + 1 : start + 4]] == [
+        ["per", "element", "gather,", "scatter"],
+        ["dense", "17.5", "MFLOP", "c", "800", "kB", "c"],
+        ["tsa", "17.5", "MFLOP", "c"],
+    ]
+    assert "Work beside products" not in console.render(everyone())
+    assert fits(text)
+
+
 def test_a_profile_shows_totals_layers_modules_and_methods() -> None:
     text = console.render_profile(dense())
     assert "  flops.executed                  50.0 GFLOP c" in text
-    assert "  blocks                         48.0 GFLOP   96.0 % ###################." in text
-    assert "      attn                       4.00 GFLOP    8.0 % ##.................." in text
+    assert "    blocks                         48.0 GFLOP   96.0 % #############.        32" in text
+    assert "        attn                       4.00 GFLOP    8.0 % #.............        32" in text
     assert "query" not in text  # deeper than shown
     assert "  - energy.gross: modelled, codecarbon" in text
     assert "  - emissions: no country or intensity given\n" in text

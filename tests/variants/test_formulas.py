@@ -230,3 +230,20 @@ def test_dense_attention_is_the_dense_models(variant: str, task: Task) -> None:
     counted = attention_of(count_flops(_model(("dense", task, {})), of).by_module)
     formula = model.dense_attention(of)
     assert (formula.core, formula.layer) == (counted.core, counted.layer)
+
+
+@pytest.mark.parametrize(
+    ("variant", "task", "tests"),
+    [
+        ("tsa", "causal_lm", ("routers.0", "routers.1")),
+        ("early_exit", "causal_lm", ("exit_heads.0", "exit_heads.1")),
+        ("early_exit", "classification", ("exit_classifiers.0", "exit_classifiers.1")),
+        ("budgetformer", "classification", ("budgets.0", "budgets.1", "budgets.2")),
+    ],
+)
+def test_routers_and_exit_tests_have_rows_of_their_own(variant: str, task: Task, tests: tuple[str, ...]) -> None:
+    model, of = _model((variant, task, {})), makers.batch(task, (5, 2, 4))
+    with torch.no_grad():
+        rows = count_flops(model, of).by_module
+    assert rows[""].own == 0
+    assert all(rows[path].flops > 0 for path in tests)
