@@ -38,7 +38,7 @@ TRAINED = Path("reports/weights")  # where `effaudit train` puts weights, below 
 # Options whose effect lies in the weights: another value later changes nothing.
 TRAINING_ONLY = {
     *("lambda", "router_bias", "anneal_to", "loss", "finetune_steps", "head_fraction", "noise", "tau_start", "tau_end"),
-    *("budget_loss", "s_min", "s_max", "s_target", "lambda_budget", "lambda_entropy"),
+    *("routing", "keep_rate", "budget_loss", "s_min", "s_max", "s_target", "lambda_budget", "lambda_entropy"),
 }
 
 
