@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import copy
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from types import ModuleType
+from typing import Any
 
 import torch
 from tokenizers import Tokenizer
@@ -27,7 +29,7 @@ from effaudit.profile_spec import (
     load_profile,
     validated,
 )
-from effaudit.record import Caution
+from effaudit.record import Caution, Match
 from effaudit.variants._blocks import VariantOptions
 from effaudit.variants._own import Opened, Order, OwnModel
 from effaudit.weight_files import TOKENIZER_FILE, TrainedWeights, fit_weights, load_weights
@@ -53,6 +55,28 @@ class Assembled:
     dataset: Dataset
     weights: TrainedWeights | None
     cautions: tuple[Caution, ...]
+    match: Match | None = None  # how its knob was set
+
+    def with_options(self, options: Mapping[str, Any]) -> Assembled:
+        """The same weights under other options, which act at inference."""
+        changed = {**self.config.options, **options}
+        config = self.config.model_copy(update={"options": changed})
+        model = copy.copy(self.model)  # the same parameters, an object of its own
+        vars(model).update(
+            options=validated(self.variant.Options, changed, f"options of `{self.spec.name}`"), config=config
+        )
+        return replace(self, config=config, model=model)
+
+    def with_untrained_gates(self, seed: int) -> Assembled:
+        """The same weights but for its gates, which are as before training."""
+        with torch.random.fork_rng(devices=[]):
+            torch.manual_seed(seed)
+            model: nn.Module = self.variant.build(self.config)
+        own = self.model.state_dict()
+        fresh = model.state_dict()
+        gates = {name for name in fresh if name.startswith(self.variant.GATES)}
+        model.load_state_dict({name: fresh[name] if name in gates else tensor for name, tensor in own.items()})
+        return replace(self, model=model.eval())
 
     @property
     def flops(self) -> Callable[[Batch, Routing, Execution], Tensor]:

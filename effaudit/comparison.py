@@ -20,6 +20,11 @@ TIMED_UNITS = ("s", "1/s", "J", "W", "g")  # what varies from run to run and fro
 WORKLOAD_FREE = ("params", "memory.weights")  # properties of the model alone
 MEMORY_TOLERANCE = 0.05  # a peak read once moves by a few per cent with the allocator; also the gate's default
 Z_95 = 1.96
+# By task, the figure of quality that stands for a model: the first of these that its record has.
+MAIN_QUALITY = {
+    "classification": ("quality.accuracy", "quality.loss"),
+    "causal_lm": ("quality.bpc", "quality.accuracy", "quality.loss"),
+}
 # The column of the per-example table that a figure is the mean of, and by what it is divided.
 QUALITY_COLUMNS = {"quality.accuracy": ("correct", 1.0), "quality.loss": ("loss", 1.0), "quality.bpc": ("loss", log(2))}
 

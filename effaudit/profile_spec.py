@@ -17,6 +17,8 @@ from effaudit.model_targets import OWN, is_own, parse_own
 NAME_RULE = "made of letters, digits, `_`, `.` and `-`, a letter or digit first"
 MODELS_RULE = "a list: each item the name of a variant, or a mapping with `name`, `variant`, `options`"
 TOKENIZER_NAME = "tokenizer"  # of the file beside the weights of all models
+MatchedBy = Literal["alpha", "tlops", "heads", "flops", "latency", "quality"]
+ControlKind = Literal["random", "constant", "untrained", "soft"]
 METERS = ("routing", "quality", "flops", "memory", "latency", "energy")  # in the order they run
 
 
@@ -166,6 +168,34 @@ class AuditSpec(Spec):
         return meters
 
 
+class MatchSpec(Spec):
+    """A model whose knob is turned, on the calibration split, until it meets another's figure."""
+
+    model: str
+    to: str
+    by: MatchedBy = "flops"
+    knob: str | None = None  # an option; None takes the variant's usual one
+    examples: Count = 512  # of the calibration split
+
+    @model_validator(mode="after")
+    def _two_models(self) -> MatchSpec:
+        if self.model == self.to:
+            raise EffauditError(f"match: `{self.model}` cannot be matched to itself", "name another model after `to:`")
+        return self
+
+
+class ControlsSpec(Spec):
+    """Which other routings each adaptive model is held against, on how many examples of the audited split.
+
+    `trained` names, by model, the one of the profile that was trained under fixed random routing at its rate.
+    """
+
+    kinds: tuple[ControlKind, ...] = ("random", "constant", "untrained", "soft")
+    draws: Count = 3  # of random routings and of untrained gates
+    examples: Count = 512
+    trained: dict[str, str] = {}
+
+
 class AuditProfile(Spec):
     """One audit: data, backbone, models, what to measure, how the models were trained."""
 
@@ -176,6 +206,8 @@ class AuditProfile(Spec):
     size: SizeSpec = SizeSpec()
     models: Annotated[tuple[ModelSpec, ...], Field(min_length=1, description=MODELS_RULE)]
     audit: AuditSpec = AuditSpec()
+    match: tuple[MatchSpec, ...] = ()
+    controls: ControlsSpec | None = None
     training: TrainingSpec = TrainingSpec()
 
     @model_validator(mode="after")
@@ -198,9 +230,17 @@ class AuditProfile(Spec):
             self.training_of(model)
             if model.init_from is not None and model.init_from not in seen:
                 raise unknown_name("models of this profile", model.init_from, seen)
+        for name in self._other_names():
+            if name not in seen:
+                raise unknown_name("models of this profile", name, seen)
         if self.data.kind not in plugins.names("datasets"):
             raise unknown_name("datasets", self.data.kind, plugins.names("datasets"))
         return self
+
+    def _other_names(self) -> list[str]:
+        """The models that `match` and `controls` name."""
+        trained = self.controls.trained.items() if self.controls else ()
+        return [name for pair in (*((m.model, m.to) for m in self.match), *trained) for name in pair]
 
     def training_of(self, model: ModelSpec) -> TrainingSpec:
         """The training settings of one model: the profile's, with the model's own on top."""

@@ -122,13 +122,16 @@ class Match(_Frozen):
     reached: float | None
     reachable: tuple[float, float] | None = None
     reason: str = ""
+    n_examples: int | None = None  # of the calibration split
 
 
 class Control(_Frozen):
-    """The same weights under another routing: is what was learned better than chance at equal cost?
+    """The same model under another routing: is what was learned better than chance at equal cost?
 
     `value` is the mean of `measurement` over the draws, `difference` the control's minus the model's own
-    with its paired 95 % `interval`, `flops_ratio` executed FLOPs over the model's own.
+    with its paired 95 % `interval`, `flops_ratio` executed FLOPs over the model's own, `rate` the share
+    of token-blocks (stem excluded) or heads that run. `random_fixed` is a model trained so, the others are
+    the same weights.
     """
 
     kind: Literal["random", "constant", "untrained", "soft", "random_fixed"]
@@ -139,6 +142,8 @@ class Control(_Frozen):
     interval: tuple[float, float] | None
     flops_ratio: float | None
     note: str = ""
+    rate: float | None = None
+    n_examples: int | None = None
 
 
 class Findings(_Frozen):
