@@ -59,13 +59,13 @@ def run_controls(model: Assembled, work_of: WorkOf, spec: ControlsSpec, seed: in
 def _others(
     kind: ControlKind, model: Assembled, work_of: WorkOf, own: Observed, spec: ControlsSpec, seed: int
 ) -> Iterator[Observed]:
-    seeds = range(seed, seed + spec.draws)
     if kind == "random":
-        yield from (observe(work_of(model), own.decisions.at_random(draw)) for draw in seeds)
+        draws = range(seed, seed + spec.draws)
+        yield from (observe(work_of(model), own.decisions.at_random(draw)) for draw in draws)
     elif kind == "constant":
         yield observe(work_of(model), own.decisions.most_common())
     elif kind == "untrained":
-        yield from (observe(work_of(model.with_untrained_gates(draw))) for draw in seeds)
+        yield observe(work_of(model.with_untrained_gates(seed)))
     elif soft := getattr(model.variant, "SOFT", None):
         yield observe(work_of(model.with_options(soft)))
 

@@ -90,7 +90,7 @@ class Decisions:
         return self.head_sets[0].total()
 
     def _heads_run(self) -> Tensor:
-        return torch.tensor([float(sum(n * sum(kept) for kept, n in sets.items())) for sets in self.head_sets])
+        return torch.tensor([sum(n * sum(kept) for kept, n in sets.items()) for sets in self.head_sets]).double()
 
     def _mean_open_gate(self, kept: Tensor) -> Tensor:
         """(L,) the mean gate of what is kept, so that no decision comes with a gate that was never open."""

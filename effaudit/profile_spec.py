@@ -31,6 +31,7 @@ def _no_boolean(value: object) -> object:
 Integer = Annotated[int, BeforeValidator(_no_boolean)]
 Real = Annotated[float, BeforeValidator(_no_boolean)]
 Count = Annotated[Integer, Field(ge=1)]
+Seed = Annotated[Integer, Field(ge=0, lt=2**63)]  # what torch takes
 Decay = Annotated[Real, Field(ge=0, lt=1)]  # of a running mean
 
 
@@ -191,8 +192,8 @@ class ControlsSpec(Spec):
     """
 
     kinds: tuple[ControlKind, ...] = ("random", "constant", "untrained", "soft")
-    draws: Count = 3  # of random routings and of untrained gates
-    examples: Count = 512
+    draws: Count = 3  # of random routings
+    examples: Count = 1024
     trained: dict[str, str] = {}
 
 
@@ -201,7 +202,8 @@ class AuditProfile(Spec):
 
     name: Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.-]*$", description=NAME_RULE)] = "audit"
     description: str = ""
-    seed: Annotated[Integer, Field(ge=0, lt=2**63)] = 0  # what torch takes
+    seed: Seed = 0
+    seeds: tuple[Seed, ...] = ()  # further ones that the models are trained from and audited with
     data: DataSpec = DataSpec()
     size: SizeSpec = SizeSpec()
     models: Annotated[tuple[ModelSpec, ...], Field(min_length=1, description=MODELS_RULE)]
@@ -230,17 +232,20 @@ class AuditProfile(Spec):
             self.training_of(model)
             if model.init_from is not None and model.init_from not in seen:
                 raise unknown_name("models of this profile", model.init_from, seen)
-        for name in self._other_names():
+        for name in (name for pair in self.pairs for name in pair):
             if name not in seen:
                 raise unknown_name("models of this profile", name, seen)
+        if self.seed in self.seeds or len(set(self.seeds)) < len(self.seeds):
+            raise EffauditError(f"seeds: {list(self.seeds)} repeats a seed, or `seed: {self.seed}`", "name each once")
         if self.data.kind not in plugins.names("datasets"):
             raise unknown_name("datasets", self.data.kind, plugins.names("datasets"))
         return self
 
-    def _other_names(self) -> list[str]:
-        """The models that `match` and `controls` name."""
+    @property
+    def pairs(self) -> list[tuple[str, str]]:
+        """The models that `match` and `controls` set beside each other."""
         trained = self.controls.trained.items() if self.controls else ()
-        return [name for pair in (*((m.model, m.to) for m in self.match), *trained) for name in pair]
+        return [*((spec.model, spec.to) for spec in self.match), *trained]
 
     def training_of(self, model: ModelSpec) -> TrainingSpec:
         """The training settings of one model: the profile's, with the model's own on top."""

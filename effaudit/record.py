@@ -146,6 +146,15 @@ class Control(_Frozen):
     n_examples: int | None = None
 
 
+class SeedRow(_Frozen):
+    """The same model trained from another seed: what depends on its weights, and its per-example table."""
+
+    seed: int
+    weights_sha256: str | None
+    measurements: tuple[Measurement, ...]
+    examples: str | None = None  # file name
+
+
 class Findings(_Frozen):
     """What one meter found for one workload; the example rows of several meters are joined by index."""
 
@@ -218,6 +227,7 @@ class AuditRecord(_Frozen):
     token_classes: tuple[TokenClassRow, ...] = ()
     text_samples: tuple[TextSample, ...] = ()
     controls: tuple[Control, ...] = ()
+    seeds: tuple[SeedRow, ...] = ()
     examples: str | None = None
     cautions: tuple[Caution, ...] = ()
     _table: ExampleTable | None = PrivateAttr(default=None)

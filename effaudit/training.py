@@ -16,7 +16,7 @@ from torch import Tensor, nn
 
 from effaudit import device as devices
 from effaudit import plugins
-from effaudit.assembly import assemble, model_config, open_data
+from effaudit.assembly import IMPORTANCE_BATCHES, assemble, model_config, open_data
 from effaudit.auditing import prepare_folder
 from effaudit.checkpoints import Checkpoint, Run
 from effaudit.datasets._dataset import Dataset
@@ -28,7 +28,6 @@ from effaudit.version import VERSION
 from effaudit.weight_files import TrainingRecord, load_weights, save_weights
 from effaudit.workload import IGNORED_LABEL, Batch
 
-IMPORTANCE_BATCHES = 8  # batches of training data from which a pruned model learns its heads' importance
 KINDS = ("best", "last")  # of weights: those not kept as the model's own lie beside them under this suffix
 LOSS_EVERY = 25  # steps between entries of the loss curve
 

@@ -10,13 +10,14 @@ from typing import Any
 import pytest
 import torch
 
-from effaudit import auditing
-from effaudit.auditing import Stream, prepare_folder, run_audit
+from effaudit import auditing, workloads
+from effaudit.auditing import prepare_folder, run_audit
 from effaudit.errors import EffauditError
 from effaudit.meters import flops, quality
 from effaudit.record import AuditRecord, load_record
 from effaudit.training import train
 from effaudit.workload import Batch
+from effaudit.workloads import Stream
 from tests import makers
 
 N_TEST, N_TOKENS, BATCH = 10, 8, 4  # as makers.profile has them
@@ -227,7 +228,7 @@ def _tokens(stream: Stream) -> list[list[list[int]]]:
 
 @pytest.mark.parametrize(("n_kept", "n_opened"), [(1000, 1), (5 * 3, 1), (5 * 3 - 1, 3)])
 def test_stream_is_the_same_kept_or_read_again(n_kept: int, n_opened: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(auditing, "CACHED_TOKENS", n_kept)
+    monkeypatch.setattr(workloads, "CACHED_TOKENS", n_kept)
     source = _Source(2, 1)
     expected = [batch.tokens.tolist() for batch in source()]
     source.n_opened = 0
