@@ -273,9 +273,9 @@ def _listed(options: Mapping[str, Any]) -> str:
     return ", ".join(f"`{key}` {value:.4g}" for key, value in options.items())
 
 
-def seed_path(path: Path, seed: int) -> Path:
-    """Where the weights of another seed lie."""
-    return path.parent / f"seed{seed}" / path.name
+def seed_folder(folder: Path, seed: int) -> Path:
+    """Where the weights of a further seed lie."""
+    return folder / f"seed{seed}"
 
 
 def load_seed(profile: AuditProfile, model: Assembled, seed: int) -> Assembled | None:
@@ -285,7 +285,7 @@ def load_seed(profile: AuditProfile, model: Assembled, seed: int) -> Assembled |
     """
     if model.weights is None:
         return None
-    path = seed_path(model.weights.path, seed)
+    path = seed_folder(model.weights.path.parent, seed) / model.weights.path.name
     if not path.is_file():
         hint = f"expected `{path}`: `effaudit train {profile.name}` trains every seed that the profile names"
         raise EffauditError(f"no weights of seed {seed} for `{model.spec.name}`", hint)

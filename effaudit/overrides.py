@@ -108,7 +108,7 @@ def _match(text: str, names: Sequence[str]) -> MatchSpec:
         )
     for name in (model, other):
         if name not in names:
-            error = unknown_name("the audited models", name, names)
+            error = unknown_name("audited models", name, names)
             raise EffauditError(f"--match: {error.message}", error.hint)
     values = dict(zip(("by", "knob"), more, strict=False))
     return validated(MatchSpec, {"model": model, "to": other, **values}, f"--match {text}")

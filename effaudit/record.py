@@ -231,6 +231,7 @@ class AuditRecord(_Frozen):
     examples: str | None = None
     cautions: tuple[Caution, ...] = ()
     _table: ExampleTable | None = PrivateAttr(default=None)
+    _seed_tables: dict[int, ExampleTable] = PrivateAttr(default_factory=dict)
 
     @property
     def table(self) -> ExampleTable | None:
@@ -239,6 +240,30 @@ class AuditRecord(_Frozen):
         if table is None or (table.path is not None and not table.path.is_file()):
             return None
         return table if self._fits(table) else None
+
+    @property
+    def seed(self) -> int:
+        """The seed that the model was trained from, and that everything drawn was drawn from."""
+        seed = (self.model.training or {}).get("seed", self.profile.get("seed"))
+        return seed if isinstance(seed, int) else 0
+
+    def values_by_seed(self, name: str) -> dict[int, float]:
+        """A measurement of the model and of its twins of other seeds, where it is there."""
+        rows = {row.seed: next((m.value for m in row.measurements if m.name == name), None) for row in self.seeds}
+        values = {self.seed: self.value(name), **rows}
+        return {seed: float(value) for seed, value in values.items() if value is not None}
+
+    def tables_by_seed(self) -> dict[int, ExampleTable]:
+        """The tables of the model and of its twins of other seeds that lie beside the record."""
+        main = self.table
+        if main is None:
+            return {}
+        for row in self.seeds:
+            if row.seed not in self._seed_tables and row.examples is not None and main.path is not None:
+                path = main.path.with_name(Path(row.examples).name)
+                if path.is_file():
+                    self._seed_tables[row.seed] = ExampleTable(path)
+        return {self.seed: main, **self._seed_tables}
 
     def _fits(self, table: ExampleTable) -> bool:
         """Whether the rows are as many as the record's examples, with losses whose mean is the record's."""

@@ -16,7 +16,7 @@ from torch import Tensor, nn
 
 from effaudit import device as devices
 from effaudit import plugins
-from effaudit.assembly import IMPORTANCE_BATCHES, assemble, model_config, open_data
+from effaudit.assembly import IMPORTANCE_BATCHES, assemble, model_config, open_data, seed_folder
 from effaudit.auditing import prepare_folder
 from effaudit.checkpoints import Checkpoint, Run
 from effaudit.datasets._dataset import Dataset
@@ -37,6 +37,8 @@ def train(
 ) -> list[Path]:
     """Trains the models of a profile in an order that respects `init_from`; returns their weights files.
 
+    Those of the further seeds that the profile names lie in a folder of their own for each.
+
     `only` names the models to train; those they start from must then be trained already. A model whose
     weights are there under the same settings is left as it is.
     Raises EffauditError when the folder cannot be written, a model is unknown, or the loss is not finite.
@@ -49,8 +51,13 @@ def train(
     for spec in chosen:
         _refuse_early(profile, spec)
     prepare_folder(folder)
+    paths = []
     with devices.threads(profile.audit.threads):
-        return [train_model(profile, spec, folder, is_quiet, devices.resolve(device)) for spec in chosen]
+        for seed in (profile.seed, *profile.seeds):
+            place = folder if seed == profile.seed else prepare_folder(seed_folder(folder, seed))
+            seeded = profile.model_copy(update={"seed": seed})
+            paths += [train_model(seeded, spec, place, is_quiet, devices.resolve(device)) for spec in chosen]
+    return paths
 
 
 def _refuse_early(profile: AuditProfile, spec: ModelSpec) -> None:
@@ -168,10 +175,17 @@ def _is_done(path: Path, config: ModelConfig, record: TrainingRecord) -> bool:
     there = load_weights(path)
     same = ("seed", "steps", "init_sha256", "data_sha256", "settings")
     return (
-        there.config == config
+        there.config is not None
+        and _with_defaults(there.config) == config
         and there.training is not None
         and all(getattr(there.training, name) == getattr(record, name) for name in same)
     )
+
+
+def _with_defaults(config: ModelConfig) -> ModelConfig:
+    """The config with the options that its variant has got since, at their defaults."""
+    options = validated(plugins.load("variants", config.variant).Options, config.options, "options of the weights")
+    return config.model_copy(update={"options": options.model_dump(mode="json", by_alias=True)})
 
 
 def _save(

@@ -74,8 +74,8 @@ def test_random_costs_what_the_model_costs(name: str, setting: tuple[dict[str, A
     assert own.decisions.rate is not None
     assert 0.1 < own.decisions.rate < 0.95  # something is decided
     random = found(name, setting, kinds=("random",), draws=4)["random"]
-    assert random.rate == pytest.approx(own.decisions.rate, abs=0.04)
-    assert random.flops_ratio == pytest.approx(1, abs=0.04)
+    assert random.rate == pytest.approx(own.decisions.rate, abs=0.08)  # of 192 draws
+    assert random.flops_ratio == pytest.approx(1, abs=0.1)
 
 
 def test_soft_gates_run_all_and_say_what_leaks(setting: tuple[dict[str, Assembled], Bench]) -> None:
