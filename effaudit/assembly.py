@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import copy
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import partial
+from itertools import islice
 from pathlib import Path
 from types import ModuleType
+from typing import Any
 
 import torch
 from tokenizers import Tokenizer
@@ -27,18 +30,19 @@ from effaudit.profile_spec import (
     load_profile,
     validated,
 )
-from effaudit.record import Caution
+from effaudit.record import Caution, Match
 from effaudit.variants._blocks import VariantOptions
 from effaudit.variants._own import Opened, Order, OwnModel
 from effaudit.weight_files import TOKENIZER_FILE, TrainedWeights, fit_weights, load_weights
 from effaudit.workload import Batch, Execution, Routing
 
+IMPORTANCE_BATCHES = 8  # batches of training data from which a pruned model learns its heads' importance
 TRAINED = Path("reports/weights")  # where `effaudit train` puts weights, below the current folder
 
 # Options whose effect lies in the weights: another value later changes nothing.
 TRAINING_ONLY = {
     *("lambda", "router_bias", "anneal_to", "loss", "finetune_steps", "head_fraction", "noise", "tau_start", "tau_end"),
-    *("budget_loss", "s_min", "s_max", "s_target", "lambda_budget", "lambda_entropy"),
+    *("routing", "keep_rate", "budget_loss", "s_min", "s_max", "s_target", "lambda_budget", "lambda_entropy"),
 }
 
 
@@ -53,6 +57,29 @@ class Assembled:
     dataset: Dataset
     weights: TrainedWeights | None
     cautions: tuple[Caution, ...]
+    match: Match | None = None  # how its knob was set
+
+    def with_options(self, options: Mapping[str, Any]) -> Assembled:
+        """The same weights under other options, which act at inference."""
+        assert isinstance(self.config, ModelConfig)
+        changed = {**self.config.options, **options}
+        config = self.config.model_copy(update={"options": changed})
+        model = copy.copy(self.model)  # the same parameters, an object of its own
+        vars(model).update(
+            options=validated(self.variant.Options, changed, f"options of `{self.spec.name}`"), config=config
+        )
+        return replace(self, config=config, model=model)
+
+    def with_untrained_gates(self, seed: int) -> Assembled:
+        """The same weights but for its gates, which are as before training."""
+        with torch.random.fork_rng(devices=[]):
+            torch.manual_seed(seed)
+            model: nn.Module = self.variant.build(self.config)
+        own = self.model.state_dict()
+        fresh = model.state_dict()
+        gates = {name for name in fresh if name.startswith(self.variant.GATES)}
+        model.load_state_dict({name: fresh[name] if name in gates else tensor for name, tensor in own.items()})
+        return replace(self, model=model.eval())
 
     @property
     def flops(self) -> Callable[[Batch, Routing, Execution], Tensor]:
@@ -221,6 +248,60 @@ def _of_other_data(spec: ModelSpec, trained: str, audited: str) -> list[Caution]
     return [Caution(code="other_data", text=text, hint=hint)]
 
 
+def made_anew(
+    profile: AuditProfile, models: Mapping[str, Assembled], model: Assembled, options: Mapping[str, Any]
+) -> Assembled:
+    """The model under other options, made from the one that its training started from and not trained further.
+
+    Raises EffauditError when that one is not among `models`.
+    """
+    assert isinstance(model.config, ModelConfig)
+    spec = model.spec
+    source = models.get(spec.init_from or "")
+    if source is None:
+        hint = "give it `init_from:` with the name of a dense model of the profile"
+        raise EffauditError(f"`{spec.name}` cannot be made anew: the model it starts from is not here", hint)
+    config = model.config.model_copy(update={"options": {**model.config.options, **options}})
+    batches = model.dataset.training_batches(profile.training_of(spec).batch_size, profile.seed)
+    made = model.variant.initialise(config, source.model, islice(batches, IMPORTANCE_BATCHES))
+    text = f"{spec.name} was made anew from `{source.spec.name}` with {_listed(options)}, without training since"
+    caution = Caution(code="made_anew", text=text, hint="train it with that option to compare at its best")
+    return replace(model, config=made.config, model=made.eval(), cautions=(*model.cautions, caution))
+
+
+def _listed(options: Mapping[str, Any]) -> str:
+    return ", ".join(f"`{key}` {value:.4g}" for key, value in options.items())
+
+
+def seed_folder(folder: Path, seed: int) -> Path:
+    """Where the weights of a further seed lie."""
+    return folder / f"seed{seed}"
+
+
+def load_seed(profile: AuditProfile, model: Assembled, seed: int) -> Assembled | None:
+    """The model with the weights of another seed, its knob set alike; None for one that has no trained weights.
+
+    Raises EffauditError when they are not there.
+    """
+    if model.weights is None:
+        return None
+    path = seed_folder(model.weights.path.parent, seed) / model.weights.path.name
+    if not path.is_file():
+        hint = f"expected `{path}`: `effaudit train {profile.name}` trains every seed that the profile names"
+        raise EffauditError(f"no weights of seed {seed} for `{model.spec.name}`", hint)
+    weights = load_weights(path)
+    if _vocabulary(weights) != _vocabulary(model.weights):
+        hint = "train all seeds on the same data, in one folder"
+        raise EffauditError(f"`{path}` was trained with another tokenizer than `{model.weights.path}`", hint)
+    twin = assemble(profile, model.spec, model.dataset, weights)
+    match = model.match
+    return twin.with_options({match.knob: match.setting}) if match and match.setting is not None else twin
+
+
+def _vocabulary(weights: TrainedWeights) -> str | None:
+    return None if weights.tokenizer is None else str(weights.tokenizer.to_str())
+
+
 def load_all(profile: AuditProfile, given: Path | None) -> tuple[Dataset, list[Assembled]]:
     """Every model of the profile with its data, and the data of the first: one for all models under one tokenizer.
 
@@ -229,7 +310,7 @@ def load_all(profile: AuditProfile, given: Path | None) -> tuple[Dataset, list[A
     paths = {spec.name: find_weights(profile, spec, given) for spec in profile.models if not spec.is_own}
     weights = {name: load_weights(path) if path else None for name, path in paths.items()}
     trained = [w for w in weights.values() if w is not None]
-    tokenizers = {w.tokenizer.to_str() for w in trained if w.tokenizer is not None}
+    tokenizers = {vocabulary for w in trained if (vocabulary := _vocabulary(w)) is not None}
     if len(tokenizers) > 1:
         raise EffauditError(
             "the models were trained with different tokenizers, so their inputs would differ",

@@ -3,64 +3,25 @@
 from __future__ import annotations
 
 import os
-import re
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
-from datetime import datetime, timezone
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
-
-import torch
 
 from effaudit import carbon, peak, plugins
 from effaudit import device as devices
-from effaudit.assembly import Assembled, load_all
-from effaudit.datasets._dataset import Dataset
+from effaudit.assembly import Assembled, load_all, load_seed, made_anew
+from effaudit.audit_records import Found, file_stem, make_record, with_verdicts
+from effaudit.controls import run_controls
 from effaudit.errors import EffauditError
-from effaudit.example_table import ExampleTable, write_table
-from effaudit.parameters import count_parameters
-from effaudit.profile_spec import METERS, AuditProfile, ModelSpec, validated
+from effaudit.matching import WorkOf, match_models
+from effaudit.profile_spec import METERS, AuditProfile, ControlsSpec, MatchSpec, ModelSpec
 from effaudit.progress import tracking
-from effaudit.record import (
-    AuditRecord,
-    Caution,
-    Environment,
-    Findings,
-    ModelInfo,
-    WorkloadInfo,
-    save_record,
-)
+from effaudit.record import AuditRecord, Caution, WorkloadInfo, save_record
 from effaudit.runs import new_run_folder, refuse_overwriting
-from effaudit.version import VERSION
-from effaudit.workload import Batch, Workload
+from effaudit.workloads import Bench
 
 FIRST = "latency"  # runs before the other meters: it times the first batch that each model sees
-CACHED_TOKENS = 4_000_000  # 8-byte tokens kept between passes; longer streams are read again for each pass
-
-
-@dataclass(eq=False)  # meters tell streams apart by identity
-class Stream:
-    """The batches that all models of one dataset see, kept in memory up to CACHED_TOKENS."""
-
-    open: Callable[[], Iterator[Batch]]
-    device: torch.device
-    _kept: list[Batch] = field(default_factory=list)
-    _is_whole: bool = False
-
-    def __call__(self) -> Iterator[Batch]:
-        if self._is_whole:
-            yield from self._kept
-            return
-        kept, n_tokens = [], 0
-        for batch in self.open():
-            n_tokens += batch.n_positions
-            moved = batch.to(self.device)
-            if n_tokens <= CACHED_TOKENS:
-                kept.append(moved)
-            else:
-                kept.clear()
-            yield moved
-        if n_tokens <= CACHED_TOKENS:
-            self._kept, self._is_whole = kept, True
+SEED_METERS = ("routing", "quality", "flops")  # what differs between models of other seeds; time and energy do not
 
 
 def run_audit(
@@ -74,26 +35,36 @@ def run_audit(
     """
     folder = prepare_folder(out or new_run_folder(profile.name))
     refuse_overwriting(folder, [spec.name for spec in profile.models])
-    for part in _parts(profile):
+    parts = _parts(profile)
+    for part in parts:
         devices.resolve(part.audit.device)
     asked = profile.audit
     carbon.find_intensity(asked.country, asked.region, asked.intensity)  # an unknown country is said before the work
-    found = [record for part in _parts(profile) for record in _audit_part(part, profile, folder, weights, is_quiet)]
+    found = [record for part in parts for record in _audit_part(part, profile, folder, weights, is_quiet)]
     order = [spec.name for spec in profile.models]
     return sorted(found, key=lambda record: order.index(record.model.name))
 
 
 def _parts(profile: AuditProfile) -> list[AuditProfile]:
-    """The profile split where models are to run on another device, with other threads or in other batches."""
+    """The profile split where models are to run on another device, with other threads or in other batches.
+
+    Raises EffauditError when models that are to be matched or compared would be apart.
+    """
     parts: dict[tuple[str, int, int], list[ModelSpec]] = {}
     for spec in profile.models:
         run, audit = spec.run, profile.audit
         key = (run.device or audit.device, run.threads or audit.threads, run.batch_size or profile.data.batch_size)
         parts.setdefault(key, []).append(spec)
+    for pair in profile.pairs:
+        if not any(set(pair) <= {spec.name for spec in specs} for specs in parts.values()):
+            one, other = pair
+            hint = "give both the same device, threads and batch_size under `run:`"
+            raise EffauditError(f"`{one}` and `{other}` belong together but run in different ways", hint)
     return [
         profile.model_copy(
             update={
                 "models": tuple(specs),
+                "match": tuple(m for m in profile.match if m.model in {spec.name for spec in specs}),
                 "audit": profile.audit.model_copy(update={"device": device, "threads": threads}),
                 "data": profile.data.model_copy(update={"batch_size": batch_size}),
             }
@@ -106,53 +77,100 @@ def _audit_part(
     part: AuditProfile, profile: AuditProfile, folder: Path, weights: Path | None, is_quiet: bool
 ) -> list[AuditRecord]:
     """Models that run in the same way otherwise, timed in turns; `profile` is the whole that the records keep."""
-    settings, device = part.audit, devices.resolve(part.audit.device)
-    with devices.threads(settings.threads):
-        _, models = load_all(part, weights)
-        datasets = {id(model.dataset): model.dataset for model in models}
-        streams = {key: _stream(part, dataset, device) for key, dataset in datasets.items()}
-        about = {key: _describe(part, dataset, streams[key]) for key, dataset in datasets.items()}
-        works = [_workload(model, streams[id(model.dataset)], settings.dtype, folder) for model in models]
-        environment = devices.environment(device, settings.dtype, settings.threads)
-        meters = list(dict.fromkeys(name for name in (*METERS, *settings.meters) if name in settings.meters))
-        if {"flops", FIRST} <= set(meters):
-            estimate = peak.estimate(device, settings.dtype)
-            environment = environment.model_copy(update={"peak_flop_per_s": estimate})
-        found: list[dict[str, Findings]] = [{} for _ in works]
-
-        other_tokens = _other_tokens(list(about.values()))
-
-        def records(*cautions: Caution) -> list[AuditRecord]:
-            return [
-                _record(
-                    profile,
-                    environment,
-                    about[id(model.dataset)],
-                    model,
-                    [of[m] for m in meters if m in of],
-                    (*model.dataset.cautions(), *other_tokens, *cautions),
-                    folder,
-                )
-                for model, of in zip(models, found, strict=True)
-            ]
-
+    with devices.threads(part.audit.threads):
+        audit = _PartAudit(part, profile, folder, weights)
+        steps = audit.steps()
         try:
-            with tracking("audit", len(meters), is_quiet) as tracker:
-                for done, name in enumerate(sorted(meters, key=lambda name: name != FIRST)):
+            with tracking("audit", len(steps), is_quiet) as tracker:
+                for done, (name, step) in enumerate(steps):
                     tracker.update(done, name)
-                    for of, new in zip(found, plugins.load("meters", name).measure(works, settings), strict=True):
-                        of[name] = new
-                tracker.update(len(meters), "done")
+                    step()
+                tracker.update(len(steps), "done")
         except KeyboardInterrupt:
-            if any(found):
-                records(Caution(code="interrupted", text="the audit was interrupted: some meters did not run"))
+            if any(found.findings for found in audit.found):
+                text = "the audit was interrupted: some meters did not run"
+                audit.save(Caution(code="interrupted", text=text))
             raise
-        return records()
+        return audit.save()
 
 
-def _stream(profile: AuditProfile, dataset: Dataset, device: torch.device) -> Stream:
-    data = profile.data
-    return Stream(lambda: dataset.batches(data.split, data.batch_size, data.limit), device)
+class _PartAudit:
+    """The audit of models that run in the same way, step by step."""
+
+    def __init__(self, part: AuditProfile, profile: AuditProfile, folder: Path, weights: Path | None) -> None:
+        self.part, self.profile, self.folder = part, profile, folder
+        device = devices.resolve(part.audit.device)
+        _, models = load_all(part, weights)
+        self.found = [Found(model) for model in models]
+        self.bench = Bench(part, device, folder)
+        datasets = {id(model.dataset): model.dataset for model in models}
+        self.about = {key: self.bench.describe(dataset) for key, dataset in datasets.items()}
+        self.environment = devices.environment(device, part.audit.dtype, part.audit.threads)
+        if {"flops", FIRST} <= set(part.audit.meters):
+            estimate = peak.estimate(device, part.audit.dtype)
+            self.environment = self.environment.model_copy(update={"peak_flop_per_s": estimate})
+
+    def steps(self) -> list[tuple[str, Callable[[], None]]]:
+        asked = self.part.audit.meters
+        meters = sorted(dict.fromkeys(name for name in (*METERS, *asked) if name in asked), key=lambda m: m != FIRST)
+        steps: list[tuple[str, Callable[[], None]]] = [("matching", self._match)] if self.part.match else []
+        steps += [(name, partial(self._measure, name)) for name in meters]
+        if self.part.controls is not None and "quality" in meters:
+            steps.append(("controls", partial(self._control, self.part.controls)))
+        return steps + [(f"seed {seed}", partial(self._measure_seed, seed)) for seed in self.part.seeds]
+
+    @property
+    def _models(self) -> dict[str, Assembled]:
+        return {found.model.spec.name: found.model for found in self.found}
+
+    def _match(self) -> None:
+        def on_calibration(spec: MatchSpec) -> WorkOf:
+            return partial(self.bench.work, split="calibration", limit=spec.examples)
+
+        remake = partial(made_anew, self.part, self._models)
+        models = match_models(self.part.match, list(self._models.values()), on_calibration, remake, self.part.audit)
+        for found, model in zip(self.found, models, strict=True):
+            found.model = model
+
+    def _measure(self, meter: str) -> None:
+        works = [self.bench.work(found.model) for found in self.found]
+        findings = plugins.load("meters", meter).measure(works, self.part.audit)
+        for found, new in zip(self.found, findings, strict=True):
+            found.by_meter[meter] = new
+
+    def _control(self, spec: ControlsSpec) -> None:
+        for found in self.found:
+            work_of = partial(self.bench.work, limit=spec.examples)
+            found.controls = run_controls(found.model, work_of, spec, self.part.seed)
+
+    def _measure_seed(self, seed: int) -> None:
+        """The meters whose figures depend on the weights, on the models of another seed."""
+        for found in self.found:
+            twin = load_seed(self.part, found.model, seed)
+            if twin is not None:
+                work = self.bench.work(twin)
+                meters = [plugins.load("meters", name) for name in SEED_METERS if name in self.part.audit.meters]
+                parts = [meter.measure([work], self.part.audit)[0] for meter in meters]
+                found.seeds[seed] = (twin, parts)
+
+    def save(self, *cautions: Caution) -> list[AuditRecord]:
+        """The records of what was found so far, saved one after the other."""
+        other_tokens = _other_tokens(list(self.about.values()))
+        made = [
+            make_record(
+                self.profile,
+                self.environment,
+                self.about[id(found.model.dataset)],
+                found,
+                (*found.model.dataset.cautions(), *other_tokens, *cautions),
+                self.folder,
+            )
+            for found in self.found
+        ]
+        records = with_verdicts(made, self.part)
+        for record in records:
+            save_record(record, self.folder / f"{file_stem(record.model.name)}.json")
+        return records
 
 
 def prepare_folder(folder: Path) -> Path:
@@ -170,51 +188,6 @@ def prepare_folder(folder: Path) -> Path:
     return folder
 
 
-def _workload(model: Assembled, stream: Stream, dtype: str, folder: Path) -> Workload:
-    options = validated(model.variant.Options, model.config.options, f"options of `{model.spec.name}`")
-    dataset, dtype = model.dataset, model.spec.run.dtype or dtype
-    return Workload(
-        name=model.spec.name,
-        model=model.model.to(device=stream.device, dtype=getattr(torch, dtype)),
-        task=dataset.task,
-        n_layers=model.config.n_layers,
-        device=stream.device,
-        dtype=dtype,
-        execution=options.execution,
-        is_skipping_tokens=options.is_skipping_tokens,
-        is_characters=dataset.is_characters,
-        batches=stream,
-        flops=model.flops,
-        scratch=folder,
-        pieces=dataset.pieces if dataset.is_quotable else None,
-    )
-
-
-def _describe(profile: AuditProfile, dataset: Dataset, stream: Stream) -> WorkloadInfo:
-    n_examples = n_tokens = n_padding = 0
-    has_tokens = True
-    for batch in stream():
-        n_examples += batch.n_examples
-        has_tokens &= batch.has_tokens
-        n_real = int(batch.mask.sum())
-        n_tokens += n_real
-        n_padding += batch.mask.numel() - n_real
-    if n_examples == 0:
-        raise EffauditError(f"the {profile.data.split} split of `{profile.data.dataset}` is empty", "give it examples")
-    return WorkloadInfo(
-        dataset=profile.data.dataset,
-        split=profile.data.split,
-        task=dataset.task,
-        n_examples=n_examples,
-        n_tokens=n_tokens if has_tokens else None,
-        n_padding=n_padding if has_tokens else None,
-        batch_size=profile.data.batch_size,
-        sha256=dataset.sha256(profile.data.split),
-        class_names=dataset.class_names,
-        tokenizer=dataset.own_tokenizer,
-    )
-
-
 def _other_tokens(about: list[WorkloadInfo]) -> tuple[Caution, ...]:
     counts = sorted({info.n_tokens for info in about if info.n_tokens is not None})
     if len({info.tokenizer for info in about}) == 1 or len(counts) == 1:
@@ -222,44 +195,3 @@ def _other_tokens(about: list[WorkloadInfo]) -> tuple[Caution, ...]:
     text = f"the models read the same texts as {' and '.join(f'{n} tokens' for n in counts)}, each in its own"
     hint = "compare what a text costs, not what a token does"
     return (Caution(code="other_tokens", text=text, hint=hint),)
-
-
-def _record(
-    profile: AuditProfile,
-    environment: Environment,
-    workload: WorkloadInfo,
-    model: Assembled,
-    findings: list[Findings],
-    cautions: tuple[Caution, ...],
-    folder: Path,
-) -> AuditRecord:
-    """Merges what the meters found about one model and saves it."""
-    stem = re.sub(r"[^A-Za-z0-9_.+-]", "_", model.spec.name)
-    examples = folder / f"{stem}.examples.csv"
-    has_examples = write_table((f.examples for f in findings if f.examples is not None), examples)
-    training = model.weights.training if model.weights else None
-    measurements = [m for finding in findings for m in finding.measurements]
-    record = AuditRecord(
-        created_utc=f"{datetime.now(timezone.utc):%Y-%m-%dT%H:%M:%SZ}",
-        effaudit_version=VERSION,
-        profile=profile.model_dump(mode="json"),
-        environment=environment,
-        model=ModelInfo(
-            name=model.spec.name,
-            variant=model.config.variant,
-            options=model.config.options,
-            n_params=count_parameters(model.model),
-            weights_sha256=model.weights_sha256,
-            run=model.spec.run.model_dump(mode="json", exclude_defaults=True),
-            training=training.model_dump(mode="json", exclude={"losses"}) if training else None,
-        ),
-        workload=workload,
-        measurements=peak.marked(measurements, environment.peak_flop_per_s, workload.n_examples),
-        layers=next((finding.layers for finding in findings if finding.layers), ()),
-        modules=next((finding.modules for finding in findings if finding.modules), ()),
-        text_samples=next((finding.text_samples for finding in findings if finding.text_samples), ()),
-        examples=examples.name if has_examples else None,
-        cautions=tuple(dict.fromkeys((*cautions, *model.cautions, *(c for f in findings for c in f.cautions)))),
-    )
-    save_record(record, folder / f"{stem}.json")
-    return record.with_table(ExampleTable(examples)) if has_examples else record

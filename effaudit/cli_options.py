@@ -40,6 +40,13 @@ class AuditOptions:
     limit: Annotated[int | None, typer.Option(metavar="N", help="Examples, the first of the split.")] = None
     max_tokens: Annotated[int | None, typer.Option(metavar="N", help="Longer texts are cut.")] = None
     threads: Annotated[int | None, typer.Option(metavar="N", help="CPU threads.")] = None
+    match: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="MODEL=OTHER[:BY[:KNOB]]",
+            help="Turn a knob until a model meets another's alpha, tlops, heads, flops (default), latency or quality.",
+        ),
+    ] = None
     seed: Seed = None
     meters: Annotated[str | None, typer.Option(metavar="A,B", help="Only these meters, see `effaudit list`.")] = None
     max_seconds: Annotated[float | None, typer.Option(metavar="S", help="Time for all timed rounds together.")] = None
@@ -75,9 +82,15 @@ class AuditOptions:
         meters = None if self.meters is None else [name for part in self.meters.split(",") if (name := part.strip())]
         if meters == []:
             raise EffauditError("--meters: none named", "leave it out for all of the profile's, or see `effaudit list`")
-        changing = {f.name for f in fields(Overrides)} - {"models", "meters", "allow_download"}
+        changing = {f.name for f in fields(Overrides)} - {"models", "meters", "match", "allow_download"}
         values = {name: getattr(self, name) for name in changing}
-        return Overrides(models=self.model or (), meters=meters, allow_download=self.allow_download or None, **values)
+        return Overrides(
+            models=self.model or (),
+            match=self.match or (),
+            meters=meters,
+            allow_download=self.allow_download or None,
+            **values,
+        )
 
     def refuse_with_records(self) -> None:
         """Raises EffauditError when an option is given that has nothing to act on where nothing is audited."""

@@ -11,7 +11,7 @@ import numpy as np
 
 from effaudit import stats
 from effaudit.example_table import INDEX, ExampleTable
-from effaudit.record import AuditRecord, Measurement, WorkloadInfo
+from effaudit.record import AuditRecord, Better, Measurement, WorkloadInfo
 
 Verdict = Literal["better", "worse", "same", "unsure", "not_comparable"]
 Interval = tuple[float, float]
@@ -20,6 +20,11 @@ TIMED_UNITS = ("s", "1/s", "J", "W", "g")  # what varies from run to run and fro
 WORKLOAD_FREE = ("params", "memory.weights")  # properties of the model alone
 MEMORY_TOLERANCE = 0.05  # a peak read once moves by a few per cent with the allocator; also the gate's default
 Z_95 = 1.96
+# By task, the figure of quality that stands for a model: the first of these that its record has.
+MAIN_QUALITY = {
+    "classification": ("quality.accuracy", "quality.loss"),
+    "causal_lm": ("quality.bpc", "quality.accuracy", "quality.loss"),
+}
 # The column of the per-example table that a figure is the mean of, and by what it is divided.
 QUALITY_COLUMNS = {"quality.accuracy": ("correct", 1.0), "quality.loss": ("loss", 1.0), "quality.bpc": ("loss", log(2))}
 
@@ -32,11 +37,22 @@ class OnWorkload(Protocol):
 
 
 @dataclass(frozen=True)
+class Spread:
+    """A figure over `n` seeds."""
+
+    n: int
+    mean: float
+    low: float
+    high: float
+
+
+@dataclass(frozen=True)
 class Delta:
     """One measurement before and after; `ratio` is after / before, `interval` its 95 % interval.
 
     None where a value is unavailable or the ratio undefined; `reason` says why, or how the verdict came.
-    `difference` is the paired 95 % interval of after - before over the examples that both records have.
+    `difference` is the paired 95 % interval of after - before over the examples that both records have. Where both
+    have twins of other seeds, a figure of quality is the mean over them, and `seeds` says how the difference spreads.
     """
 
     name: str
@@ -47,6 +63,7 @@ class Delta:
     verdict: Verdict
     reason: str
     difference: Interval | None = None
+    seeds: Spread | None = None
 
 
 def compare(before: AuditRecord, after: AuditRecord) -> tuple[Delta, ...]:
@@ -66,13 +83,10 @@ def compare_measurement(before: AuditRecord, after: AuditRecord, name: str) -> D
     obstacle = _obstacle(before, after, name)
     if obstacle or old is None or new is None or old.value is None or new.value is None:
         return Delta(name, before.value(name), after.value(name), None, None, "not_comparable", obstacle)
-    ratio = ratio_of(old.value, new.value)
     paired = paired_change(before, after, name)
     if paired is not None:
-        verdict, reason = _paired_verdict(old, new, paired.difference)
-        span = None if paired.ratio is None else (paired.ratio.low, paired.ratio.high)
-        difference = (paired.difference.low, paired.difference.high)
-        return Delta(name, old.value, new.value, ratio, span, verdict, reason, difference)
+        return _paired_delta(before, after, new, paired)
+    ratio = ratio_of(old.value, new.value)
     # Under other tokenizers the batches are not the same: their samples do not pair.
     is_paired = before.workload.tokenizer == after.workload.tokenizer
     interval = ratio_interval(old, new, before.workload.n_examples, is_paired)
@@ -80,13 +94,44 @@ def compare_measurement(before: AuditRecord, after: AuditRecord, name: str) -> D
     return Delta(name, old.value, new.value, ratio, interval, verdict, reason)
 
 
+def over_seeds(record: AuditRecord, name: str) -> Spread | None:
+    """A measurement over the seeds that the profile names; None where there is one seed alone."""
+    return _spread(record.values_by_seed(name))
+
+
+def _spread(by_seed: dict[int, float]) -> Spread | None:
+    values = list(by_seed.values())
+    return Spread(len(values), sum(values) / len(values), min(values), max(values)) if len(values) > 1 else None
+
+
+def _paired_delta(before: AuditRecord, after: AuditRecord, new: Measurement, paired: stats.PairedChange) -> Delta:
+    old_by_seed, new_by_seed = before.values_by_seed(new.name), after.values_by_seed(new.name)
+    common = [seed for seed in old_by_seed if seed in new_by_seed]
+    old_value, new_value = before[new.name].value or 0, new.value or 0
+    if len(common) > 1:
+        old_value = sum(old_by_seed[seed] for seed in common) / len(common)
+        new_value = sum(new_by_seed[seed] for seed in common) / len(common)
+    seeds = _spread({seed: new_by_seed[seed] - old_by_seed[seed] for seed in common})
+    verdict, reason = _paired_verdict(new_value - old_value, new.better, paired.difference, seeds)
+    span = None if paired.ratio is None else (paired.ratio.low, paired.ratio.high)
+    difference = (paired.difference.low, paired.difference.high)
+    ratio = ratio_of(old_value, new_value)
+    return Delta(new.name, old_value, new_value, ratio, span, verdict, reason, difference, seeds)
+
+
 def paired_change(before: AuditRecord, after: AuditRecord, name: str) -> stats.PairedChange | None:
-    """How a figure of quality changed over the same examples; None without the tables of both records."""
-    old, new = before.table, after.table
-    if name not in QUALITY_COLUMNS or old is None or new is None:
+    """How a figure of quality changed over the same examples; None without the tables of both records.
+
+    Examples are those that both have, each the mean over the seeds that both have. Tokens of two tokenizers do not
+    pair.
+    """
+    old, new = before.tables_by_seed(), after.tables_by_seed()
+    is_alike = after.workload.task == "classification" or before.workload.tokenizer == after.workload.tokenizer
+    if name not in QUALITY_COLUMNS or not old or not new or not is_alike:
         return None
     column, unit = QUALITY_COLUMNS[name]
-    change = _paired(old, new, column)
+    pairs = [(old[seed], new[seed]) for seed in old if seed in new]
+    change = _paired(tuple(pairs or [(next(iter(old.values())), next(iter(new.values())))]), column)
     if change is None or unit == 1:
         return change
     scaled = stats.Interval(
@@ -96,10 +141,13 @@ def paired_change(before: AuditRecord, after: AuditRecord, name: str) -> stats.P
 
 
 @lru_cache(maxsize=64)  # a report asks for the same pair in several places
-def _paired(before: ExampleTable, after: ExampleTable, column: str) -> stats.PairedChange | None:
+def _paired(pairs: tuple[tuple[ExampleTable, ExampleTable], ...], column: str) -> stats.PairedChange | None:
+    before, after = pairs[0]
     _, old, new = np.intersect1d(before[INDEX], after[INDEX], assume_unique=True, return_indices=True)
     weights = before["n_asked"] if "n_asked" in before else np.ones(len(before))
-    return stats.paired_change(before[column][old], after[column][new], weights[old])
+    first = np.mean([one[column][old] for one, _ in pairs], axis=0)
+    second = np.mean([other[column][new] for _, other in pairs], axis=0)
+    return stats.paired_change(first, second, weights[old])
 
 
 def workload_difference(before: OnWorkload, after: OnWorkload) -> str:
@@ -171,12 +219,17 @@ def _verdict(old: Measurement, new: Measurement, ratio: float | None, interval: 
     return "unsure", "no interval: too few raw samples"
 
 
-def _paired_verdict(old: Measurement, new: Measurement, difference: stats.Interval) -> tuple[Verdict, str]:
-    if old.value == new.value:
+def _paired_verdict(
+    difference: float, better: Better, interval: stats.Interval, seeds: Spread | None
+) -> tuple[Verdict, str]:
+    if difference == 0 and (seeds is None or seeds.low == seeds.high):
         return "same", "equal"
-    if not difference.excludes(0):
+    if not interval.excludes(0):
         return "unsure", "not distinguishable: the paired 95 % interval of the difference covers zero"
-    return _direction(old, new), "the paired 95 % interval of the difference leaves out zero"
+    if seeds is not None and seeds.low <= 0 <= seeds.high:
+        return "unsure", f"not distinguishable: the {seeds.n} seeds do not agree which is better"
+    verdict: Verdict = "better" if (difference < 0) == (better == "lower") else "worse"
+    return verdict, "the paired 95 % interval of the difference leaves out zero"
 
 
 def _direction(old: Measurement, new: Measurement) -> Verdict:

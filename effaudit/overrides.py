@@ -13,7 +13,7 @@ from effaudit import plugins
 from effaudit.carbon import find_intensity
 from effaudit.errors import EffauditError, unknown_name
 from effaudit.model_targets import NOT_IN_NAMES, OWN, is_own, parse_own, split_run, value_of
-from effaudit.profile_spec import AuditProfile, AuditSpec, DataSpec, ModelSpec, RunSpec, SpecT, validated
+from effaudit.profile_spec import AuditProfile, AuditSpec, DataSpec, MatchSpec, ModelSpec, RunSpec, SpecT, validated
 
 GENERATED = ("copy", "graded", "prose", "sort")  # datasets that need no file of the user's
 TABLE_SUFFIXES = (".csv", ".tsv", ".jsonl", ".csv.gz", ".tsv.gz", ".jsonl.gz")
@@ -40,6 +40,7 @@ class Overrides:
     intensity: float | None = None
     pue: float | None = None
     max_seconds: float | None = None
+    match: Sequence[str] = ()  # `MODEL=OTHER[:BY[:KNOB]]`
     allow_download: bool | None = None
     elementwise: bool | None = None
 
@@ -82,8 +83,42 @@ def apply(profile: AuditProfile, overrides: Overrides) -> AuditProfile:
     models = tuple(_with_weights(profile, pick, o.weights) for pick in picks)
     for spec in models:
         validated(plugins.load("variants", spec.variant).Options, spec.options, f"options of `{spec.name}`")
-    changed = profile.model_copy(update={"data": data, "audit": audit, "models": models})
-    return _changed(changed, {"seed": o.seed})
+    update = {"data": data, "audit": audit, "models": models, **_pairs(profile, models, o)}
+    if o.seed is not None:
+        update["seeds"] = ()
+    return _changed(profile.model_copy(update=update), {"seed": o.seed})
+
+
+def _pairs(profile: AuditProfile, models: Sequence[ModelSpec], o: Overrides) -> dict[str, Any]:
+    """What the profile says of two models, where both are audited, as configured there; `--match` instead of it."""
+    unchanged = {spec.name for spec in models if spec.options == _options_in(profile, spec.name)}
+    match = tuple(spec for spec in profile.match if {spec.model, spec.to} <= unchanged)
+    if o.match:
+        match = tuple(_match(text, [spec.name for spec in models]) for text in o.match)
+    if profile.controls is None:
+        return {"match": match}
+    names = {spec.name for spec in models}
+    trained = {one: other for one, other in profile.controls.trained.items() if {one, other} <= names}
+    return {"match": match, "controls": profile.controls.model_copy(update={"trained": trained})}
+
+
+def _options_in(profile: AuditProfile, name: str) -> dict[str, Any] | None:
+    return next((spec.options for spec in profile.models if spec.name == name), None)
+
+
+def _match(text: str, names: Sequence[str]) -> MatchSpec:
+    model, equals, rest = text.partition("=")
+    other, *more = rest.split(":")
+    if not equals or len(more) > 2:
+        raise EffauditError(
+            f"--match: `{text}` is not MODEL=OTHER[:BY[:KNOB]]", "write it as in `early_exit=tsa:tlops`"
+        )
+    for name in (model, other):
+        if name not in names:
+            error = unknown_name("audited models", name, names)
+            raise EffauditError(f"--match: {error.message}", error.hint)
+    values = dict(zip(("by", "knob"), more, strict=False))
+    return validated(MatchSpec, {"model": model, "to": other, **values}, f"--match {text}")
 
 
 def _changed(spec: SpecT, values: dict[str, Any]) -> SpecT:

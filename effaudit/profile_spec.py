@@ -19,6 +19,8 @@ NAME_RULE = "made of letters, digits, `_`, `.` and `-`, a letter or digit first"
 MODELS_RULE = "a list: each item the name of a variant, or a mapping with `name`, `variant`, `options`"
 SHARE_RULE = "how much worse it may get, as 0.05 or 5%"
 TOKENIZER_NAME = "tokenizer"  # of the file beside the weights of all models
+MatchedBy = Literal["alpha", "tlops", "heads", "flops", "latency", "quality"]
+ControlKind = Literal["random", "constant", "untrained", "soft"]
 METERS = ("routing", "quality", "flops", "memory", "latency", "energy")  # in the order of a record
 
 
@@ -31,6 +33,7 @@ def _no_boolean(value: object) -> object:
 Integer = Annotated[int, BeforeValidator(_no_boolean)]
 Real = Annotated[float, BeforeValidator(_no_boolean)]
 Count = Annotated[Integer, Field(ge=1)]
+Seed = Annotated[Integer, Field(ge=0, lt=2**63)]  # what torch takes
 Decay = Annotated[Real, Field(ge=0, lt=1)]  # of a running mean
 
 
@@ -184,16 +187,47 @@ class GateSpec(Spec):
     max_seconds: Annotated[Real, Field(gt=0)] = 120.0
 
 
+class MatchSpec(Spec):
+    """A model whose knob is turned, on the calibration split, until it meets another's figure."""
+
+    model: str
+    to: str
+    by: MatchedBy = "flops"
+    knob: str | None = None  # an option; None takes the variant's usual one
+    examples: Count = 512  # of the calibration split
+
+    @model_validator(mode="after")
+    def _two_models(self) -> MatchSpec:
+        if self.model == self.to:
+            raise EffauditError(f"match: `{self.model}` cannot be matched to itself", "name another model after `to:`")
+        return self
+
+
+class ControlsSpec(Spec):
+    """Which other routings each adaptive model is held against, on how many examples of the audited split.
+
+    `trained` names, by model, the one of the profile that was trained under fixed random routing at its rate.
+    """
+
+    kinds: tuple[ControlKind, ...] = ("random", "constant", "untrained", "soft")
+    draws: Count = 3  # of random routings
+    examples: Count = 1024
+    trained: dict[str, str] = {}
+
+
 class AuditProfile(Spec):
     """One audit: data, backbone, models, what to measure, how the models were trained."""
 
     name: Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.-]*$", description=NAME_RULE)] = "audit"
     description: str = ""
-    seed: Annotated[Integer, Field(ge=0, lt=2**63)] = 0  # what torch takes
+    seed: Seed = 0
+    seeds: tuple[Seed, ...] = ()  # further ones that the models are trained from and audited with
     data: DataSpec = DataSpec()
     size: SizeSpec = SizeSpec()
     models: Annotated[tuple[ModelSpec, ...], Field(min_length=1, description=MODELS_RULE)]
     audit: AuditSpec = AuditSpec()
+    match: tuple[MatchSpec, ...] = ()
+    controls: ControlsSpec | None = None
     training: TrainingSpec = TrainingSpec()
     gate: GateSpec = GateSpec()
 
@@ -217,9 +251,20 @@ class AuditProfile(Spec):
             self.training_of(model)
             if model.init_from is not None and model.init_from not in seen:
                 raise unknown_name("models of this profile", model.init_from, seen)
+        for name in (name for pair in self.pairs for name in pair):
+            if name not in seen:
+                raise unknown_name("models of this profile", name, seen)
+        if self.seed in self.seeds or len(set(self.seeds)) < len(self.seeds):
+            raise EffauditError(f"seeds: {list(self.seeds)} repeats a seed, or `seed: {self.seed}`", "name each once")
         if self.data.kind not in plugins.names("datasets"):
             raise unknown_name("datasets", self.data.kind, plugins.names("datasets"))
         return self
+
+    @property
+    def pairs(self) -> list[tuple[str, str]]:
+        """The models that `match` and `controls` set beside each other."""
+        trained = self.controls.trained.items() if self.controls else ()
+        return [*((spec.model, spec.to) for spec in self.match), *trained]
 
     def training_of(self, model: ModelSpec) -> TrainingSpec:
         """The training settings of one model: the profile's, with the model's own on top."""

@@ -128,13 +128,16 @@ class Match(_Frozen):
     reached: float | None
     reachable: tuple[float, float] | None = None
     reason: str = ""
+    n_examples: int | None = None  # of the calibration split
 
 
 class Control(_Frozen):
-    """The same weights under another routing: is what was learned better than chance at equal cost?
+    """The same model under another routing: is what was learned better than chance at equal cost?
 
     `value` is the mean of `measurement` over the draws, `difference` the control's minus the model's own
-    with its paired 95 % `interval`, `flops_ratio` executed FLOPs over the model's own.
+    with its paired 95 % `interval`, `flops_ratio` executed FLOPs over the model's own, `rate` the share
+    of token-blocks (stem excluded) or heads that run. `random_fixed` is a model trained so, the others are
+    the same weights.
     """
 
     kind: Literal["random", "constant", "untrained", "soft", "random_fixed"]
@@ -145,6 +148,17 @@ class Control(_Frozen):
     interval: tuple[float, float] | None
     flops_ratio: float | None
     note: str = ""
+    rate: float | None = None
+    n_examples: int | None = None
+
+
+class SeedRow(_Frozen):
+    """The same model trained from another seed: what depends on its weights, and its per-example table."""
+
+    seed: int
+    weights_sha256: str | None
+    measurements: tuple[Measurement, ...]
+    examples: str | None = None  # file name
 
 
 class Findings(_Frozen):
@@ -221,9 +235,11 @@ class AuditRecord(_Frozen):
     token_classes: tuple[TokenClassRow, ...] = ()
     text_samples: tuple[TextSample, ...] = ()
     controls: tuple[Control, ...] = ()
+    seeds: tuple[SeedRow, ...] = ()
     examples: str | None = None
     cautions: tuple[Caution, ...] = ()
     _table: ExampleTable | None = PrivateAttr(default=None)
+    _seed_tables: dict[int, ExampleTable] = PrivateAttr(default_factory=dict)
 
     @property
     def table(self) -> ExampleTable | None:
@@ -232,6 +248,30 @@ class AuditRecord(_Frozen):
         if table is None or (table.path is not None and not table.path.is_file()):
             return None
         return table if self._fits(table) else None
+
+    @property
+    def seed(self) -> int:
+        """The seed that the model was trained from, and that everything drawn was drawn from."""
+        seed = (self.model.training or {}).get("seed", self.profile.get("seed"))
+        return seed if isinstance(seed, int) else 0
+
+    def values_by_seed(self, name: str) -> dict[int, float]:
+        """A measurement of the model and of its twins of other seeds, where it is there."""
+        rows = {row.seed: next((m.value for m in row.measurements if m.name == name), None) for row in self.seeds}
+        values = {self.seed: self.value(name), **rows}
+        return {seed: float(value) for seed, value in values.items() if value is not None}
+
+    def tables_by_seed(self) -> dict[int, ExampleTable]:
+        """The tables of the model and of its twins of other seeds that lie beside the record."""
+        main = self.table
+        if main is None:
+            return {}
+        for row in self.seeds:
+            if row.seed not in self._seed_tables and row.examples is not None and main.path is not None:
+                path = main.path.with_name(Path(row.examples).name)
+                if path.is_file():
+                    self._seed_tables[row.seed] = ExampleTable(path)
+        return {self.seed: main, **self._seed_tables}
 
     def _fits(self, table: ExampleTable) -> bool:
         """Whether the rows are as many as the record's examples, with losses whose mean is the record's."""

@@ -16,7 +16,7 @@ from torch import Tensor, nn
 
 from effaudit import device as devices
 from effaudit import plugins
-from effaudit.assembly import assemble, model_config, open_data
+from effaudit.assembly import IMPORTANCE_BATCHES, assemble, model_config, open_data, seed_folder
 from effaudit.auditing import prepare_folder
 from effaudit.checkpoints import Checkpoint, Run
 from effaudit.datasets._dataset import Dataset
@@ -28,7 +28,6 @@ from effaudit.version import VERSION
 from effaudit.weight_files import TrainingRecord, load_weights, save_weights
 from effaudit.workload import IGNORED_LABEL, Batch
 
-IMPORTANCE_BATCHES = 8  # batches of training data from which a pruned model learns its heads' importance
 KINDS = ("best", "last")  # of weights: those not kept as the model's own lie beside them under this suffix
 LOSS_EVERY = 25  # steps between entries of the loss curve
 
@@ -37,6 +36,8 @@ def train(
     profile: AuditProfile, folder: Path, only: tuple[str, ...] = (), is_quiet: bool = False, device: str = "cpu"
 ) -> list[Path]:
     """Trains the models of a profile in an order that respects `init_from`; returns their weights files.
+
+    Those of the further seeds that the profile names lie in a folder of their own for each.
 
     `only` names the models to train; those they start from must then be trained already. A model whose
     weights are there under the same settings is left as it is.
@@ -50,8 +51,13 @@ def train(
     for spec in chosen:
         _refuse_early(profile, spec)
     prepare_folder(folder)
+    paths = []
     with devices.threads(profile.audit.threads):
-        return [train_model(profile, spec, folder, is_quiet, devices.resolve(device)) for spec in chosen]
+        for seed in (profile.seed, *profile.seeds):
+            place = folder if seed == profile.seed else prepare_folder(seed_folder(folder, seed))
+            seeded = profile.model_copy(update={"seed": seed})
+            paths += [train_model(seeded, spec, place, is_quiet, devices.resolve(device)) for spec in chosen]
+    return paths
 
 
 def _refuse_early(profile: AuditProfile, spec: ModelSpec) -> None:
@@ -169,10 +175,17 @@ def _is_done(path: Path, config: ModelConfig, record: TrainingRecord) -> bool:
     there = load_weights(path)
     same = ("seed", "steps", "init_sha256", "data_sha256", "settings")
     return (
-        there.config == config
+        there.config is not None
+        and _with_defaults(there.config) == config
         and there.training is not None
         and all(getattr(there.training, name) == getattr(record, name) for name in same)
     )
+
+
+def _with_defaults(config: ModelConfig) -> ModelConfig:
+    """The config with the options that its variant has got since, at their defaults."""
+    options = validated(plugins.load("variants", config.variant).Options, config.options, "options of the weights")
+    return config.model_copy(update={"options": options.model_dump(mode="json", by_alias=True)})
 
 
 def _save(

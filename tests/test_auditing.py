@@ -10,14 +10,15 @@ from typing import Any
 import pytest
 import torch
 
-from effaudit import auditing, plugins
-from effaudit.auditing import Stream, prepare_folder, run_audit
+from effaudit import auditing, plugins, workloads
+from effaudit.auditing import prepare_folder, run_audit
 from effaudit.errors import EffauditError
 from effaudit.meters import flops, quality
 from effaudit.profile_spec import METERS as METER_ORDER
 from effaudit.record import AuditRecord, Findings, load_record
 from effaudit.training import train
 from effaudit.workload import Batch
+from effaudit.workloads import Stream
 from tests import makers
 from tests.fakes_records import figure
 
@@ -268,7 +269,7 @@ def _tokens(stream: Stream) -> list[list[list[int]]]:
 
 @pytest.mark.parametrize(("n_kept", "n_opened"), [(1000, 1), (5 * 3, 1), (5 * 3 - 1, 3)])
 def test_stream_is_the_same_kept_or_read_again(n_kept: int, n_opened: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(auditing, "CACHED_TOKENS", n_kept)
+    monkeypatch.setattr(workloads, "CACHED_TOKENS", n_kept)
     source = _Source(2, 1)
     expected = [batch.tokens.tolist() for batch in source()]
     source.n_opened = 0

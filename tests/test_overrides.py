@@ -137,3 +137,46 @@ def test_weights_trained_here_are_found_for_a_pick_of_another_name(
     file.touch()
     picks = apply(profile(), Overrides(models=["tsa", "tsa:mode=soft"])).models
     assert [spec.weights for spec in picks] == [None, str(file)]
+
+
+MATCHED = {"model": "early_exit", "to": "tsa", "by": "tlops"}
+
+
+def _matching() -> AuditProfile:
+    trained = {"tsa": "early_exit"}
+    models = ["dense", "tsa", "early_exit"]
+    return profile(models=models, match=[MATCHED], controls={"trained": trained})
+
+
+def test_match_replaces_that_of_the_profile() -> None:
+    (spec,) = apply(_matching(), Overrides(match=["tsa=dense:latency:threshold"])).match
+    assert (spec.model, spec.to, spec.by, spec.knob) == ("tsa", "dense", "latency", "threshold")
+    (spec,) = apply(_matching(), Overrides(match=["tsa=dense"])).match
+    assert (spec.by, spec.knob) == ("flops", None)
+
+
+@pytest.mark.parametrize(
+    ("models", "n_matches", "n_trained"),
+    [((), 1, 1), (("tsa",), 0, 0), (("tsa", "early_exit"), 1, 1), (("tsa", "early_exit:threshold=0.3"), 0, 1)],
+)
+def test_pairs_stay_where_both_are_audited_as_configured(
+    models: tuple[str, ...], n_matches: int, n_trained: int
+) -> None:
+    found = apply(_matching(), Overrides(models=models))
+    assert found.controls is not None
+    assert (len(found.match), len(found.controls.trained)) == (n_matches, n_trained)
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("tsa", "is not MODEL=OTHER"),
+        ("tsa=dense:flops:threshold:x", "is not MODEL=OTHER"),
+        ("tsa=tsa", "cannot be matched to itself"),
+        ("tsa=dnse", "no `dnse` among the audited models"),
+        ("tsa=dense:time", "--match tsa=dense:time"),
+    ],
+)
+def test_a_match_that_makes_no_sense_is_said(text: str, message: str) -> None:
+    with pytest.raises(EffauditError, match=message):
+        apply(_matching(), Overrides(match=[text]))

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from effaudit import auditing
+from effaudit import workloads
 from effaudit.auditing import run_audit
 from effaudit.datasets import _characters, _text
 from effaudit.profile_spec import AuditProfile
@@ -66,7 +66,7 @@ def test_peak_of_an_audit_does_not_grow_with_the_file(
     make: Callable[[Path, int], AuditProfile], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # Bounds that a small file does not reach, made small: what lies below them is theirs.
-    monkeypatch.setattr(auditing, "CACHED_TOKENS", 64)
+    monkeypatch.setattr(workloads, "CACHED_TOKENS", 64)
     monkeypatch.setattr(_text, "POOL", 2)
     monkeypatch.setattr(_characters, "MAX_MARKS", 4)
     monkeypatch.setattr("effaudit.datasets._long_text.PIECE", 256)
@@ -80,7 +80,7 @@ def test_peak_of_an_audit_does_not_grow_with_the_file(
 
 def test_no_batch_outlives_its_turn(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Tensors are torch's own memory: counted instead of weighed."""
-    monkeypatch.setattr(auditing, "CACHED_TOKENS", 64)
+    monkeypatch.setattr(workloads, "CACHED_TOKENS", 64)
     batches: list[weakref.ref[Batch]] = []
     alive: list[int] = []
     plain = Batch.to

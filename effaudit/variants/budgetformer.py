@@ -19,25 +19,33 @@ from effaudit.variants._blocks import (
     Backbone,
     Block,
     Costs,
-    VariantOptions,
     Visibility,
     masked_mean,
     per_example,
     task_loss,
 )
+from effaudit.variants._fixed_routing import RoutedOptions, kept_heads
+from effaudit.variants._knobs import Knob, Knobs
 from effaudit.workload import Batch, Execution, Output, Routing
 
 TASKS = ("classification",)
+KNOBS: Knobs = {"budget_offset": lambda config: Knob(-1.0, 1.0)}
+GATES = ("budgets.",)
+SOFT = {"k_rule": "all", "head_gate": "soft"}
 
 Unit = Annotated[Real, Field(ge=0, le=1)]
 NonNegative = Annotated[Real, Field(ge=0)]
 
 
-class Options(VariantOptions):
-    """`k_rule` and `head_gate` act at inference; the losses, noise and temperature in training only."""
+class Options(RoutedOptions):
+    """`k_rule`, `head_gate` and `budget_offset` act at inference; the losses, noise and temperature in training only.
 
-    k_rule: Literal["floor", "ceil", "round"] = "floor"
+    `all` runs every head, weighed by its gate, as training does: nothing is skipped.
+    """
+
+    k_rule: Literal["floor", "ceil", "round", "all"] = "floor"
     head_gate: Literal["soft", "binary"] = "soft"
+    budget_offset: Annotated[Real, Field(ge=-1, le=1)] = 0.0  # added to every budget s
     budget_scope: Literal["layer", "model"] = "layer"  # pool each layer's normed input, or the embeddings once
     budget_loss: Literal["band", "target"] = "band"
     s_min: Unit = 0.1
@@ -75,6 +83,7 @@ class BudgetFormer(Backbone):
 
     temperature: Tensor
     budgets: Sequence[BudgetNet]
+    fixed: Tensor | None  # (L, H) bool, heads that were drawn instead of chosen by input
 
     def __init__(self, config: ModelConfig, options: Options) -> None:
         super().__init__(config)
@@ -84,10 +93,22 @@ class BudgetFormer(Backbone):
         nets = (BudgetNet(config.d_model, n_scores) for _ in range(1 if is_shared else config.n_layers))
         self.budgets = nn.ModuleList(nets)  # type: ignore[assignment]
         self.register_buffer("temperature", torch.tensor(options.tau_end))
+        fixed = kept_heads(config, options.keep_rate) if options.is_random else None
+        self.register_buffer("fixed", fixed, persistent=False)
         self._noise = 0.0
 
     def forward(self, batch: Batch, routing: Routing | None = None) -> Output:
-        return self._run(batch, routing)[0]
+        return self._run(batch, routing)[0] if self.fixed is None else self._run_fixed(batch, self.fixed)
+
+    def _run_fixed(self, batch: Batch, fixed: Tensor) -> Output:
+        """The output under heads that are the same for every input; no budget or score network runs."""
+        visible = self.visibility(batch)
+        h = self.embedded(batch)
+        heads = fixed.expand(batch.n_examples, -1, -1)
+        gates = heads.to(h.dtype)
+        for layer, block in enumerate(self.blocks):
+            h = self._block(block, h, block.norm1(h), visible, heads[:, layer], gates[:, layer])
+        return Output(self.head(h, batch.mask), Routing(path=self._path, heads=heads, head_gate=gates))
 
     def _run(self, batch: Batch, routing: Routing | None) -> tuple[Output, Tensor]:
         """The output, and the heads' relevance p (B, L, H)."""
@@ -101,6 +122,8 @@ class BudgetFormer(Backbone):
                 s, scores = self.budgets[layer](masked_mean(normed, batch.mask))
             else:
                 s, scores = shared[0], shared[1].unflatten(-1, (len(self.blocks), -1))[:, layer]
+            if self.options.budget_offset and not self.training:
+                s = (s + self.options.budget_offset).clamp(0, 1)
             if self.training and self._noise > 0:
                 scores = scores + self._noise * torch.randn_like(scores)
             p = torch.softmax(scores / self.temperature, dim=-1)  # (B, H)
@@ -111,17 +134,15 @@ class BudgetFormer(Backbone):
                 gate = torch.ones_like(gate) if routing.head_gate is None else routing.head_gate[:, layer]
             elif self.options.head_gate == "binary" and not self.training:
                 gate = torch.ones_like(gate)
-            h = h + self._attend(block, normed, visible, runs, gate)
-            h = h + block.ffn(block.norm2(h))
+            h = self._block(block, h, normed, visible, runs, gate)
             decisions.append((s, p, runs, gate))
         budget, relevance, heads, head_gate = (torch.stack(parts, dim=1) for parts in zip(*decisions, strict=True))
-        decided = Routing(
-            path=("soft" if self.training else self.options.execution,) * len(self.blocks),
-            heads=heads,
-            budget=budget,
-            head_gate=head_gate,
-        )
+        decided = Routing(path=self._path, heads=heads, budget=budget, head_gate=head_gate)
         return Output(self.head(h, batch.mask), decided), relevance
+
+    @property
+    def _path(self) -> tuple[str, ...]:
+        return ("soft" if self.training else self.options.execution,) * len(self.blocks)
 
     def _top(self, scores: Tensor, s: Tensor) -> Tensor:
         """The k best-scored heads as (B, H) bool, ties to the lowest index."""
@@ -129,10 +150,21 @@ class BudgetFormer(Backbone):
         # s*H of 3 heads may come out as 2.9999998: a relative slack keeps floor and ceil from tipping over.
         wanted = s.float() * n_heads
         slack = 1e-5
-        rule = {"floor": (wanted + slack).floor(), "ceil": (wanted - slack).ceil(), "round": wanted.round()}
+        rule = {
+            "floor": (wanted + slack).floor(),
+            "ceil": (wanted - slack).ceil(),
+            "round": wanted.round(),
+            "all": torch.full_like(wanted, n_heads),
+        }
         k = rule[self.options.k_rule].clamp(1, n_heads)
         rank = scores.argsort(dim=-1, descending=True, stable=True).argsort(dim=-1)
         return rank < k[:, None]
+
+    def _block(
+        self, block: Block, h: Tensor, normed: Tensor, visible: Visibility, runs: Tensor, gate: Tensor
+    ) -> Tensor:
+        h = h + self._attend(block, normed, visible, runs, gate)
+        return h + block.ffn(block.norm2(h))
 
     def _attend(self, block: Block, normed: Tensor, visible: Visibility, runs: Tensor, gate: Tensor) -> Tensor:
         if self.training:
@@ -144,6 +176,8 @@ class BudgetFormer(Backbone):
     def loss(self, batch: Batch, progress: float) -> Tensor:
         """Task + budget + entropy loss, with the noise and temperature of `progress`."""
         o = self.options
+        if self.fixed is not None:
+            return task_loss(self(batch).logits, batch)
         self._noise = o.noise * (1 - progress)
         self.temperature.fill_(o.tau_end + (o.tau_start - o.tau_end) * math.exp(-5 * progress))
         output, p = self._run(batch, None)
@@ -176,7 +210,8 @@ def flops(config: ModelConfig, batch: Batch, routing: Routing, execution: Execut
     options = validated(Options, config.options, "options of `budgetformer`")
     d, width = config.d_model, budget_width(config.d_model)
     n_nets = 1 if options.budget_scope == "model" else config.n_layers
-    dense += n_nets * 2 * (d * width + width) + 2 * d * config.n_heads * config.n_layers
+    if not options.is_random:
+        dense += n_nets * 2 * (d * width + width) + 2 * d * config.n_heads * config.n_layers
     if execution == "masked":
         return dense
     assert routing.heads is not None

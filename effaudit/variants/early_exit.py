@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import Annotated, Literal
 
@@ -12,7 +13,9 @@ from torch import Tensor, nn
 
 from effaudit.errors import EffauditError
 from effaudit.profile_spec import Integer, ModelConfig, Real, validated
-from effaudit.variants._blocks import Backbone, Costs, TiedHead, VariantOptions, masked_mean, per_example, task_loss
+from effaudit.variants._blocks import Backbone, Costs, TiedHead, masked_mean, per_example, task_loss
+from effaudit.variants._fixed_routing import RoutedOptions, exit_layers
+from effaudit.variants._knobs import Knob, Knobs
 from effaudit.workload import Batch, Execution, Output, Routing
 
 TASKS = ("classification", "causal_lm")
@@ -20,7 +23,7 @@ TASKS = ("classification", "causal_lm")
 FROZEN_FROM = 0.5  # `last+frozen` trains the backbone for this share of the steps, then the exits alone
 
 
-class Options(VariantOptions):
+class Options(RoutedOptions):
     """`threshold` depends on the criterion: leave when maxprob, margin (top1 - top2) or saturation (cosine of the
     states before and after the block) exceed it, when entropy (nats) is below it, or when that many consecutive
     tests agreed (patience). `min_layer`, 1-based, is the first layer with a test."""
@@ -34,6 +37,23 @@ class Options(VariantOptions):
     @property
     def is_skipping_tokens(self) -> bool:
         return self.execution == "skip" and self.state == "copy"
+
+    @property
+    def is_blind(self) -> bool:
+        """Whether decisions are taken without logits, which then only those who leave need."""
+        return self.criterion == "saturation" or self.is_random
+
+
+def _threshold(config: ModelConfig) -> Knob:
+    """The thresholds between which nobody and everybody leaves at once."""
+    criterion = validated(Options, config.options, "options of `early_exit`").criterion
+    if criterion == "patience":
+        return Knob(0, config.n_layers, is_integer=True)
+    return Knob(0.0, math.log(config.n_classes or config.vocab_size) if criterion == "entropy" else 1.0)
+
+
+KNOBS: Knobs = {"threshold": _threshold}
+GATES = ("exit_norms.", "exit_classifiers.")
 
 
 class Ledger:
@@ -65,6 +85,7 @@ class EarlyExit(Backbone):
 
     exit_norms: Sequence[nn.LayerNorm]
     exit_classifiers: Sequence[nn.Linear]
+    fixed: Tensor | None  # layers run by unit, decisions that were drawn instead of learned
 
     def __init__(self, config: ModelConfig, options: Options) -> None:
         super().__init__(config)
@@ -73,6 +94,8 @@ class EarlyExit(Backbone):
         if options.loss == "last+frozen" and config.n_layers == 1:
             raise EffauditError("early_exit: one layer has no exits to train once it is frozen", "choose another loss")
         self.options = options
+        fixed = exit_layers(config, options.keep_rate).clamp(min=options.min_layer) if options.is_random else None
+        self.register_buffer("fixed", fixed, persistent=False)
         inner = range(config.n_layers - 1)
         self.exit_norms = nn.ModuleList(nn.LayerNorm(config.d_model) for _ in inner)  # type: ignore[assignment]
         if config.n_classes is not None:
@@ -98,12 +121,21 @@ class EarlyExit(Backbone):
         return logits
 
     def forward(self, batch: Batch, routing: Routing | None = None) -> Output:
-        given = None if routing is None or routing.exits is None else routing.exits.flatten()
+        given = self._drawn(batch) if routing is None or routing.exits is None else routing.exits.flatten()
         run = self._tokens if self.is_causal else self._examples
         ledger = run(batch, given)
         shape = batch.tokens.shape if self.is_causal else batch.tokens.shape[:1]
         path = ("oracle" if self.options.state == "oracle" else self.options.execution,) * len(self.blocks)
         return Output(ledger.logits.unflatten(0, shape), Routing(path=path, exits=ledger.exits.view(shape)))
+
+    def _drawn(self, batch: Batch) -> Tensor | None:
+        """The exits of `random_fixed`: by position in a text to be continued, by example in one to be classified."""
+        if self.fixed is None:
+            return None
+        if self.is_causal:
+            positions = torch.arange(batch.tokens.shape[1], device=self.fixed.device) % len(self.fixed)
+            return self.fixed[positions].expand_as(batch.tokens).flatten()
+        return self.fixed[batch.index % len(self.fixed)]
 
     def _examples(self, batch: Batch, given: Tensor | None) -> Ledger:
         h, visible, mask = self.embedded(batch), self.visibility(batch), batch.mask
@@ -158,10 +190,10 @@ class EarlyExit(Backbone):
         is_last = layer == len(self.blocks) - 1
         if layer + 1 < self.options.min_layer and not is_last:
             return None
-        is_blind = self.options.criterion == "saturation"  # decides without logits: only who leaves needs them
-        logits = None if is_blind else self.exit_head(layer, after, mask)
-        leaves = self._is_confident(ledger, units, logits, before, after, mask)
-        if given is not None:
+        logits = None if self.options.is_blind else self.exit_head(layer, after, mask)
+        if given is None:
+            leaves = self._is_confident(ledger, units, logits, before, after, mask)
+        else:
             leaves = given[units] == layer + 1
         if may_leave is not None:
             leaves = leaves & may_leave
@@ -232,7 +264,7 @@ def flops(config: ModelConfig, batch: Batch, routing: Routing, execution: Execut
     assert exits is not None
     is_dense = execution == "masked" or (execution == "skip" and options.state == "oracle")
     n_run = torch.full_like(exits, config.n_layers) if is_dense else exits
-    n_heads = torch.ones_like(exits) if options.criterion == "saturation" else n_run - options.min_layer + 1
+    n_heads = torch.ones_like(exits) if options.is_blind else n_run - options.min_layer + 1
     if exits.dim() == 1:
         return n_run * costs.block + n_heads * costs.one_head
     keys = config.n_layers * costs.n_tokens * costs.key_value

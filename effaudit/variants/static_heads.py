@@ -12,9 +12,11 @@ from torch import Tensor, nn
 from effaudit.errors import EffauditError
 from effaudit.profile_spec import Integer, ModelConfig, Real, validated
 from effaudit.variants._blocks import Backbone, Costs, VariantOptions, per_example, task_loss
+from effaudit.variants._knobs import Knob, Knobs
 from effaudit.workload import Batch, Execution, Output, Routing
 
 TASKS = ("classification", "causal_lm")
+KNOBS: Knobs = {"head_fraction": lambda config: Knob(1 / config.n_heads, 1.0, is_remade=True)}
 
 
 class Options(VariantOptions):

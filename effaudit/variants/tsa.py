@@ -10,10 +10,15 @@ from pydantic import Field
 from torch import Tensor, nn
 
 from effaudit.profile_spec import ModelConfig, Real, validated
-from effaudit.variants._blocks import Backbone, Block, Costs, VariantOptions, Visibility, per_example, task_loss
+from effaudit.variants._blocks import Backbone, Block, Costs, Visibility, per_example, task_loss
+from effaudit.variants._fixed_routing import RoutedOptions, kept_positions
+from effaudit.variants._knobs import Knob, Knobs
 from effaudit.workload import Batch, Execution, Output, Routing
 
 TASKS = ("classification", "causal_lm")
+KNOBS: Knobs = {"threshold": lambda config: Knob(0.0, 1.0)}
+GATES = ("routers.",)
+SOFT = {"mode": "soft"}
 
 # Shares of an annealed training: first the soft gate, then its temperature falls, last the hard gate runs forward
 # and the soft one backward. Temperature alone does not close the gap: logits shrink with it, gates stay fractional.
@@ -21,7 +26,7 @@ ANNEAL_START, ANNEAL_STOP = 0.2, 0.5
 HARD_TEMPERATURE = 1e-6  # of a gate that training ran hard: p is 0 or 1, so that what is claimed is what is skipped
 
 
-class Options(VariantOptions):
+class Options(RoutedOptions):
     """`lambda` and `router_bias` act in training only, mode at inference only; gate and threshold at inference and
     once an annealed training has hardened its gates."""
 
@@ -66,6 +71,7 @@ class TokenSelective(Backbone):
 
     temperature: Tensor
     routers: Sequence[Router]
+    fixed: Tensor | None  # (T, L) bool, decisions that were drawn instead of learned
 
     def __init__(self, config: ModelConfig, options: Options) -> None:
         super().__init__(config)
@@ -73,6 +79,8 @@ class TokenSelective(Backbone):
         routers = (Router(config.d_model, options.router_bias) for _ in range(config.n_layers - 1))
         self.routers = nn.ModuleList(routers)  # type: ignore[assignment]
         self.register_buffer("temperature", torch.ones(()))
+        fixed = kept_positions(config, options.keep_rate) if options.is_random else None
+        self.register_buffer("fixed", fixed, persistent=False)
         self._is_hardened = False  # whether training runs the hard gate forward
 
     def forward(self, batch: Batch, routing: Routing | None = None) -> Output:
@@ -81,8 +89,12 @@ class TokenSelective(Backbone):
         everyone = torch.ones_like(batch.mask)
         tokens, gates = [everyone], [everyone.to(h.dtype)]
         for layer, (router, block) in enumerate(zip(self.routers, self.blocks[1:], strict=True), start=1):
-            gate = torch.sigmoid(-router(h) / self.temperature)  # (B, T), 1 - p
-            active = gate > 1 - self.options.threshold
+            if self.fixed is None:
+                gate = torch.sigmoid(-router(h) / self.temperature)  # (B, T), 1 - p
+                active = gate > 1 - self.options.threshold
+            else:
+                active = self.fixed[: batch.tokens.shape[1], layer].expand_as(batch.mask)
+                gate = active.to(h.dtype)
             if routing is not None and routing.tokens is not None:
                 active = routing.tokens[:, :, layer]
                 gate = torch.ones_like(gate) if routing.gate is None else routing.gate[:, :, layer]
@@ -91,7 +103,8 @@ class TokenSelective(Backbone):
             tokens.append(active)
             gates.append(gate)
         path = ("full", *[self.options.mode if self._is_hard else "soft"] * len(self.routers))
-        decided = Routing(path=path, tokens=torch.stack(tokens, dim=-1), gate=torch.stack(gates, dim=-1))
+        soft = torch.stack(gates, dim=-1) if self.fixed is None else None
+        decided = Routing(path=path, tokens=torch.stack(tokens, dim=-1), gate=soft)
         return Output(self.head(h, batch.mask), decided)
 
     @property
@@ -120,8 +133,7 @@ class TokenSelective(Backbone):
         self.temperature.fill_(self.options.anneal_to**ramp)
         self._is_hardened = ramp == 1 and self.options.anneal_to < 1
         output = self(batch)
-        assert output.routing.gate is not None
-        if not self.routers:
+        if output.routing.gate is None or not self.routers:
             return task_loss(output.logits, batch)
         kept = output.routing.gate[..., 1:].mean(dim=-1)[batch.mask].mean()
         return task_loss(output.logits, batch) + self.options.lambda_ * kept
@@ -138,8 +150,9 @@ def flops(config: ModelConfig, batch: Batch, routing: Routing, execution: Execut
     if execution == "dense":
         return dense
     hidden = router_width(config.d_model)
-    dense += (config.n_layers - 1) * costs.n_tokens * 2 * (config.d_model * hidden + hidden)
     options = validated(Options, config.options, "options of `tsa`")
+    if not options.is_random:
+        dense += (config.n_layers - 1) * costs.n_tokens * 2 * (config.d_model * hidden + hidden)
     if execution == "masked" or (execution == "skip" and options.mode == "soft"):
         return dense
     assert routing.tokens is not None

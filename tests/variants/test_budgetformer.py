@@ -212,3 +212,23 @@ def test_language_is_refused_with_the_reason() -> None:
     with pytest.raises(EffauditError, match="each would see the future") as caught:
         budgetformer.build(makers.config("budgetformer", "causal_lm"))
     assert "tsa or early_exit" in caught.value.hint
+
+
+def test_budget_offset_moves_budgets_at_inference_alone() -> None:
+    batch = makers.batch()
+    plain, moved = (makers.build(makers.config("budgetformer", options={"budget_offset": o})) for o in (0.0, 0.3))
+    before, after = makers.run(plain, batch).routing, makers.run(moved, batch).routing
+    assert before.budget is not None
+    assert after.budget is not None
+    first = before.budget[:, 0]  # later layers see other states
+    assert torch.equal(after.budget[:, 0], (first + 0.3).clamp(0, 1))
+    assert after.heads.sum() > before.heads.sum()
+    assert torch.equal(plain.train().loss(batch, 1.0), moved.train().loss(batch, 1.0))
+
+
+def test_all_heads_run_with_the_gates_of_training() -> None:
+    config = makers.config("budgetformer", options={"k_rule": "all", "noise": 0.0})
+    model, batch = makers.build(config), makers.batch(lengths=(5, 3))
+    soft = makers.run(model, batch)
+    assert soft.routing.heads.all()
+    assert makers.distance(model.train()(batch).logits, soft.logits) < makers.FLOAT64
