@@ -84,7 +84,7 @@ def apply(profile: AuditProfile, overrides: Overrides) -> AuditProfile:
     picks = _picks(profile, o.models) if o.models else [_Pick(spec, spec.name) for spec in profile.models]
     trained_as = {pick.spec.name: pick.trained_as for pick in picks}
     swept = expanded([pick.spec for pick in picks], {**profile.sweep, **sweep_of(o.sweep)})
-    picks = [_Pick(spec, trained_as[spec.swept or spec.name]) for spec in swept]
+    picks = [_Pick(spec, trained_as.get(spec.name) or trained_as[str(spec.swept)]) for spec in swept]
     models = tuple(_with_weights(profile, pick, o.weights) for pick in picks)
     for spec in models:
         validated(plugins.load("variants", spec.variant).Options, spec.options, f"options of `{spec.name}`")

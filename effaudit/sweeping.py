@@ -27,7 +27,7 @@ def sweep_of(texts: Sequence[str]) -> dict[str, tuple[Any, ...]]:
             listed = yaml.safe_load(f"[{values}]") if equals else None
         except yaml.YAMLError:
             listed = None
-        if not listed:
+        if not listed or not key.strip():
             raise EffauditError(f"--sweep: `{text}` is not KEY=VALUE,VALUE", "write it as in `--sweep threads=1,2`")
         found[key.strip()] = tuple(listed)
     return found

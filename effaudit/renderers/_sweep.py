@@ -109,4 +109,4 @@ def _figure(record: AuditRecord, name: str) -> str:
 
 
 def _value(value: object) -> str:
-    return "yes" if value is True else "no" if value is False else "–" if value is None else str(value)
+    return "yes" if value is True else "no" if value is False else "none" if value is None else str(value)
