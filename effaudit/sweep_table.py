@@ -14,7 +14,7 @@ DECIDING = ("throughput.examples", "flops.executed")
 
 
 @dataclass(frozen=True)
-class Cell:
+class Place:
     """One combination; `ratio` is its deciding figure over that of the first cell."""
 
     record: AuditRecord
@@ -32,12 +32,12 @@ class Grid:
 
     model: str
     axes: tuple[str, ...]
-    cells: tuple[Cell, ...]
+    cells: tuple[Place, ...]
     deciding: str | None
-    rivals: tuple[Cell, ...]
+    rivals: tuple[Place, ...]
 
     @property
-    def best(self) -> Cell | None:
+    def best(self) -> Place | None:
         return next((cell for cell in self.cells if cell.is_best), None)
 
 
@@ -57,7 +57,7 @@ def _grid(name: str, records: Sequence[AuditRecord]) -> Grid:
     best = _best(figures)
     first = _number(figures[0]) if figures else 0
     cells = tuple(
-        Cell(
+        Place(
             record=record,
             values=tuple(record.model.cell.get(axis) for axis in axes),
             ratio=_number(figures[i]) / first if figures and first else None,

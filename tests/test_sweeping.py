@@ -11,8 +11,9 @@ from effaudit.errors import EffauditError
 from effaudit.overrides import Overrides, apply
 from effaudit.profile_spec import AuditProfile, ModelSpec, validated
 from effaudit.record import AuditRecord, Measurement
-from effaudit.renderers import console
-from effaudit.renderers._sweep import sentence, sweep_blocks
+from effaudit.renderers import console, html, markdown
+from effaudit.renderers._sweep import sweep_blocks
+from effaudit.renderers._topics.sweep import sentence
 from effaudit.sweep_table import grids
 from effaudit.sweeping import MAX_CELLS, expanded, sweep_of
 from tests import makers
@@ -96,7 +97,7 @@ def test_best_does_most_in_a_second() -> None:
     assert grid.best is grid.cells[1]
     assert [c.ratio for c in grid.cells] == pytest.approx([1, 1.9, 1.5])
     assert grid.rivals == ()
-    assert sentence(grid) == "m: best is threads 2, 1.90 times the examples per second of threads 1"
+    assert sentence(grid) == "m: best is threads 2, 1.90 times the examples per second of threads 1."
 
 
 def test_best_that_cannot_be_told_from_another_is_said() -> None:
@@ -123,6 +124,8 @@ def test_table_marks_the_best_row_and_fits_its_width() -> None:
     text = console.render(records)
     assert "m, swept over threads (* best)" in text
     assert "claimed" not in text
+    assert r"| \* | 2 |" in markdown.render(records)
+    assert "m, swept over threads (* best)" in html.render(records)
 
 
 def test_records_without_a_sweep_have_no_grid() -> None:
