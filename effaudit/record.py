@@ -71,6 +71,7 @@ class LayerRow(_Frozen):
     alpha_soft: float | None = None
     alpha_hard: float | None = None
     exit_share: float | None = None
+    head_use: tuple[float, ...] = ()  # of each head or expert: share of tokens that run it, mean over examples
 
 
 class ModuleRow(_Frozen):
