@@ -324,5 +324,5 @@ def load_all(profile: AuditProfile, given: Path | None) -> tuple[Dataset, list[A
             model = open_own(profile, spec, data)
         else:
             model = assemble(profile, spec, data.under(tokenizer), weights[spec.name])
-        assembled.append(replace(model, model=prepared(model.model, spec)))
+        assembled.append(replace(model, model=prepared(model.model, spec, profile.audit)))
     return assembled[0].dataset, assembled

@@ -63,6 +63,8 @@ def make_record(
             n_params=count_parameters(model.model),
             weights_sha256=model.weights_sha256,
             run=model.spec.run.model_dump(mode="json", exclude_defaults=True),
+            swept=model.spec.swept,
+            cell=model.spec.cell,
             training=training.model_dump(mode="json", exclude={"losses"}) if training else None,
             match=model.match,
         ),

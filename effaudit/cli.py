@@ -130,14 +130,17 @@ def report(
     markdown: Annotated[bool, typer.Option("--markdown", help="Write report.md.")] = False,
     csv: Annotated[bool, typer.Option("--csv", help="Write report.csv.")] = False,
     figures: Annotated[bool, typer.Option("--figures", help="Write figures/.")] = False,
+    format: Annotated[
+        list[str] | None, typer.Option(metavar="NAME", help="Any other renderer, see `effaudit list`. Repeatable.")
+    ] = None,
     out: Annotated[str | None, typer.Option(metavar="DIR", help="Where to, else the run's folder.")] = None,
 ) -> None:
     """Renders saved records as files and prints their paths."""
-    from effaudit.reporting import ReportKind, write_report
+    from effaudit.reporting import write_report
 
     found = runs.one_task(runs.saved_records(targets or [runs.newest_run()]))
-    asked: dict[ReportKind, bool] = {"html": html, "markdown": markdown, "csv": csv, "figures": figures}
-    kinds: list[ReportKind] = [kind for kind, is_asked in asked.items() if is_asked] or ["html"]
+    asked = {"html": html, "markdown": markdown, "csv": csv, "figures": figures}
+    kinds = [*(kind for kind, is_asked in asked.items() if is_asked), *(format or ())] or ["html"]
     shown = runs.told_apart(found)
     folder = Path(out) if out is not None else found[0].folder
     for path in write_report([saved.record for saved in shown], runs.examples_of(shown), folder, kinds):

@@ -32,6 +32,10 @@ class AuditOptions:
     """What may be said to an audit; None leaves it to the profile."""
 
     model: Model = None
+    sweep: Annotated[
+        list[str] | None,
+        typer.Option(metavar="KEY=VALUE,...", help="Vary how the models run, or an option of theirs. Repeatable."),
+    ] = None
     weights: Annotated[str | None, typer.Option(metavar="FILE|DIR", help="Where the trained weights are.")] = None
     data: Data = None
     device: Device = None
@@ -51,8 +55,8 @@ class AuditOptions:
     meters: Annotated[str | None, typer.Option(metavar="A,B", help="Only these meters, see `effaudit list`.")] = None
     max_seconds: Annotated[float | None, typer.Option(metavar="S", help="Time for all timed rounds together.")] = None
     allow_download: Annotated[
-        bool, typer.Option("--allow-download", help="Fetch a model that is named by its id and not here yet.")
-    ] = False
+        bool | None, typer.Option("--allow-download", help="Fetch a model that is named by its id and not here yet.")
+    ] = None
     country: Annotated[
         str | None, typer.Option(metavar="ISO3", help="Country of the grid, for emissions; or `world`.")
     ] = None
@@ -82,13 +86,13 @@ class AuditOptions:
         meters = None if self.meters is None else [name for part in self.meters.split(",") if (name := part.strip())]
         if meters == []:
             raise EffauditError("--meters: none named", "leave it out for all of the profile's, or see `effaudit list`")
-        changing = {f.name for f in fields(Overrides)} - {"models", "meters", "match", "allow_download"}
+        changing = {f.name for f in fields(Overrides)} - {"models", "meters", "match", "sweep"}
         values = {name: getattr(self, name) for name in changing}
         return Overrides(
             models=self.model or (),
             match=self.match or (),
             meters=meters,
-            allow_download=self.allow_download or None,
+            sweep=self.sweep or (),
             **values,
         )
 

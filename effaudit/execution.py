@@ -9,15 +9,16 @@ import warnings
 import torch
 from torch import nn
 
+from effaudit import device as devices
 from effaudit.errors import EffauditError
-from effaudit.profile_spec import ModelSpec
+from effaudit.profile_spec import AuditSpec, ModelSpec
 from effaudit.variants._own import OwnModel
 
 COMPILERS = ("c++", "g++", "clang++")  # where $CXX names none: torch.compile needs one for a CPU
 
 
-def prepared(model: nn.Module, spec: ModelSpec) -> nn.Module:
-    """The model as `spec.run` wants it, in place.
+def prepared(model: nn.Module, spec: ModelSpec, audit: AuditSpec) -> nn.Module:
+    """The model as `spec.run`, or else `audit`, wants it, in place.
 
     Raises EffauditError where this model, torch or machine cannot do it.
     """
@@ -31,8 +32,18 @@ def prepared(model: nn.Module, spec: ModelSpec) -> nn.Module:
             "it works for dense, hf and python models",
         )
     if run.quantize:
+        _refuse_unquantisable(spec, audit)
         model = _quantised(model, spec)
     return _compiled(model, spec) if run.compile else model
+
+
+def _refuse_unquantisable(spec: ModelSpec, audit: AuditSpec) -> None:
+    device, dtype = spec.run.device or audit.device, spec.run.dtype or audit.dtype
+    if devices.resolve(device).type != "cpu" or dtype != "float32":
+        raise EffauditError(
+            f"`{spec.name}`: quantize int8 runs on cpu in float32 alone, not on {device} in {dtype}",
+            "leave quantize out, or say `device=cpu` and `dtype=float32`",
+        )
 
 
 def _quantised(model: nn.Module, spec: ModelSpec) -> nn.Module:

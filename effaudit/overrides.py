@@ -14,6 +14,7 @@ from effaudit.carbon import find_intensity
 from effaudit.errors import EffauditError, unknown_name
 from effaudit.model_targets import NOT_IN_NAMES, OWN, is_own, parse_own, split_run, value_of
 from effaudit.profile_spec import AuditProfile, AuditSpec, DataSpec, MatchSpec, ModelSpec, RunSpec, SpecT, validated
+from effaudit.sweeping import expanded, sweep_of
 
 GENERATED = ("copy", "graded", "prose", "sort")  # datasets that need no file of the user's
 TABLE_SUFFIXES = (".csv", ".tsv", ".jsonl", ".csv.gz", ".tsv.gz", ".jsonl.gz")
@@ -43,6 +44,7 @@ class Overrides:
     match: Sequence[str] = ()  # `MODEL=OTHER[:BY[:KNOB]]`
     allow_download: bool | None = None
     elementwise: bool | None = None
+    sweep: Sequence[str] = ()  # `key=value,value,…`
 
 
 @dataclass(frozen=True)
@@ -80,10 +82,13 @@ def apply(profile: AuditProfile, overrides: Overrides) -> AuditProfile:
     )
     find_intensity(audit.country, audit.region, audit.intensity)  # or raises, before any work
     picks = _picks(profile, o.models) if o.models else [_Pick(spec, spec.name) for spec in profile.models]
+    trained_as = {pick.spec.name: pick.trained_as for pick in picks}
+    swept = expanded([pick.spec for pick in picks], {**profile.sweep, **sweep_of(o.sweep)})
+    picks = [_Pick(spec, trained_as.get(spec.name) or trained_as[str(spec.swept)]) for spec in swept]
     models = tuple(_with_weights(profile, pick, o.weights) for pick in picks)
     for spec in models:
         validated(plugins.load("variants", spec.variant).Options, spec.options, f"options of `{spec.name}`")
-    update = {"data": data, "audit": audit, "models": models, **_pairs(profile, models, o)}
+    update = {"data": data, "audit": audit, "models": models, "sweep": {}, **_pairs(profile, models, o)}
     if o.seed is not None:
         update["seeds"] = ()
     return _changed(profile.model_copy(update=update), {"seed": o.seed})

@@ -18,6 +18,7 @@ from effaudit.units import parse_share
 NAME_RULE = "made of letters, digits, `_`, `.` and `-`, a letter or digit first"
 MODELS_RULE = "a list: each item the name of a variant, or a mapping with `name`, `variant`, `options`"
 SHARE_RULE = "how much worse it may get, as 0.05 or 5%"
+SWEEP_RULE = "what to vary (dtype, threads, an option, …), each with a list of its values"
 TOKENIZER_NAME = "tokenizer"  # of the file beside the weights of all models
 MatchedBy = Literal["alpha", "tlops", "heads", "flops", "latency", "quality"]
 ControlKind = Literal["random", "constant", "untrained", "soft"]
@@ -124,6 +125,8 @@ class ModelSpec(Spec):
     init_from: str | None = None  # name of the profile's model whose trained weights it starts from
     training: dict[str, Any] = {}  # fields of TrainingSpec that differ for this model
     run: RunSpec = RunSpec()
+    swept: str | None = None  # the model that a sweep varies
+    cell: dict[str, Any] = {}  # the place in the sweep's grid
 
     @property
     def is_own(self) -> bool:
@@ -230,6 +233,17 @@ class AuditProfile(Spec):
     controls: ControlsSpec | None = None
     training: TrainingSpec = TrainingSpec()
     gate: GateSpec = GateSpec()
+    sweep: Annotated[dict[str, tuple[Any, ...]], Field(description=SWEEP_RULE)] = {}
+
+    @field_validator("sweep")
+    @classmethod
+    def _every_axis_has_values(cls, sweep: dict[str, tuple[Any, ...]]) -> dict[str, tuple[Any, ...]]:
+        for key, values in sweep.items():
+            if not values or len({repr(value) for value in values}) < len(values):
+                raise EffauditError(
+                    f"sweep: `{key}` has {'no values' if not values else 'a value twice'}", "list each value once"
+                )
+        return sweep
 
     @model_validator(mode="after")
     def _names_fit(self) -> AuditProfile:

@@ -71,6 +71,7 @@ class LayerRow(_Frozen):
     alpha_soft: float | None = None
     alpha_hard: float | None = None
     exit_share: float | None = None
+    head_use: tuple[float, ...] = ()  # of each head or expert: share of tokens that run it, mean over examples
 
 
 class ModuleRow(_Frozen):
@@ -202,6 +203,8 @@ class ModelInfo(_Frozen):
     n_params: int
     weights_sha256: str | None
     run: dict[str, Any] = {}  # how it is run where that differs from the profile: dtype, threads, quantize, …
+    swept: str | None = None  # the model that a sweep varied
+    cell: dict[str, Any] = {}  # its place in the sweep's grid
     training: dict[str, Any] | None = None  # the training record that lies beside the weights
     match: Match | None = None
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
@@ -11,6 +11,8 @@ from effaudit.errors import EffauditError
 
 if TYPE_CHECKING:
     from torch import Tensor
+
+    Said = Tensor | Callable[[], Tensor] | None
 
 
 @dataclass(frozen=True)
@@ -30,9 +32,7 @@ class RouteLog:
 
     routes: list[LoggedRoute] = field(default_factory=list)
 
-    def add(
-        self, layer: int, tokens: Tensor | None, heads: Tensor | None, exits: Tensor | None, gate: Tensor | None
-    ) -> None:
+    def add(self, layer: int, tokens: Said, heads: Said, exits: Said, gate: Said) -> None:
         n_decisions = sum(part is not None for part in (tokens, heads, exits))
         if n_decisions > 1 or (exits is not None and gate is not None) or (n_decisions == 0 and gate is None):
             raise EffauditError(
@@ -42,7 +42,8 @@ class RouteLog:
         if isinstance(layer, bool) or not isinstance(layer, int) or layer < 0:
             raise EffauditError(f"log_routing: `layer` is {layer!r}", "layers are counted 0, 1, 2, …")
         # Copies, on their device: the model may go on to write into its masks.
-        kept = (None if part is None else part.detach().clone() for part in (tokens, heads, exits, gate))
+        said = (part() if callable(part) else part for part in (tokens, heads, exits, gate))
+        kept = (None if part is None else part.detach().clone() for part in said)
         self.routes.append(LoggedRoute(layer, *kept))
 
 
@@ -52,12 +53,14 @@ _log: RouteLog | None = None
 def log_routing(
     *,
     layer: int,
-    tokens: Tensor | None = None,
-    heads: Tensor | None = None,
-    exits: Tensor | None = None,
-    gate: Tensor | None = None,
+    tokens: Said = None,
+    heads: Said = None,
+    exits: Said = None,
+    gate: Said = None,
 ) -> None:
     """Tells an audit what a forward pass decides; does nothing while no audit asks.
+
+    What takes work to say may be a function that returns it: it is called only where an audit listens.
 
     `layer` counts from 0. `tokens` is a mask, True where the layer runs: (B, T), (B*T,), (B,) for whole examples or
     (B, …) for positions of any shape. `heads` is a mask over the heads or experts of the layer: (B, H), (H,) for all

@@ -13,6 +13,7 @@ from torch import Tensor, nn
 import effaudit
 from effaudit.ladder import ladder
 from effaudit.record import AuditRecord
+from effaudit.renderers.console import render_profile
 from effaudit.workload import Batch, Execution, Routing
 from tests.own_models import TEXTS, audit, profile, table
 
@@ -151,6 +152,9 @@ def test_experts_are_shares_of_a_layer(tmp_path: Path) -> None:
     record = audited(tmp_path, "Experts")
     assert record["routing.head_fraction"].value == pytest.approx(0.5)
     assert [row.head_fraction for row in record.layers] == pytest.approx([0.5] * LAYERS)
+    for row in record.layers:
+        assert sum(row.head_use) == pytest.approx(1)  # each token takes one of two
+    assert "least used" in render_profile(record)
     assert ladder(record, [record])["claimed"].change == pytest.approx(-0.5)
     assert record["flops.routed"].value is None
     assert "offers no closed formula" in record["flops.routed"].method

@@ -179,6 +179,21 @@ def test_what_does_not_fit_is_refused(calls: list[dict[str, Any]], message: str)
         logged(3, *calls)
 
 
+def test_what_takes_work_is_asked_for_only_where_an_audit_listens() -> None:
+    asked: list[int] = []
+
+    def tokens() -> Tensor:
+        asked.append(1)
+        return mask(B, T)
+
+    log_routing(layer=0, tokens=tokens)
+    assert asked == []
+    routing = logged(1, {"layer": 0, "tokens": tokens})
+    assert asked == [1]
+    assert routing.tokens is not None
+    assert torch.equal(routing.tokens[:, :, 0], mask(B, T))
+
+
 def test_inference_mode_and_devices_without_a_host_copy() -> None:
     with torch.inference_mode(), listening() as log:
         log_routing(layer=0, tokens=torch.ones(B, T, dtype=torch.bool, device="meta"))

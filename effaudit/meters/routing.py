@@ -52,6 +52,7 @@ class Tally:
     heads: Means = field(init=False)
     exits: Means = field(init=False)
     text_samples: list[TextSample] = field(default_factory=list)
+    head_use: Tensor | None = None  # (L, H) summed over examples
 
     def __post_init__(self) -> None:
         for name in ("soft", "hard", "budget", "heads", "exits"):
@@ -71,6 +72,8 @@ class Tally:
             self.budget.add(routing.budget.double().sum(dim=0), batch.n_examples)
         if routing.heads is not None:
             self.heads.add(routing.heads.double().mean(dim=2).sum(dim=0), batch.n_examples)
+            used = routing.heads.double().sum(dim=0).cpu()
+            self.head_use = used if self.head_use is None else self.head_use + used
         if routing.exits is not None:
             left = routing.exits if routing.exits.dim() == 1 else routing.exits[real]
             self.exits.add(torch.bincount(left, minlength=self.n_layers + 1)[1:], len(left))
@@ -190,8 +193,13 @@ def _layers(tally: Tally) -> tuple[LayerRow, ...]:
         "head_fraction": _known(tally.heads.means),
         "exit_share": _known(tally.exits.means),
     }
+    use = [] if tally.head_use is None else (tally.head_use / tally.heads.weight).tolist()
     return tuple(
-        LayerRow(layer=i + 1, **{name: values[i] for name, values in columns.items() if values is not None})
+        LayerRow(
+            layer=i + 1,
+            head_use=tuple(use[i]) if use else (),
+            **{name: values[i] for name, values in columns.items() if values is not None},
+        )
         for i in range(tally.n_layers)
     )
 

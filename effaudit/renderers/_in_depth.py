@@ -78,9 +78,12 @@ def _layers(layers: Sequence[LayerRow]) -> list[str]:
     columns = [c for c in _LAYER_COLUMNS if any(getattr(row, c) is not None for row in layers)]
     if not columns:
         return []
-    lines = ["Routing by layer", "  layer" + "".join(right(c, 15) for c in columns)]
+    uses = ("least used", "most used") if any(len(row.head_use) > 1 for row in layers) else ()  # of heads or experts
+    lines = ["Routing by layer", "  layer" + "".join(right(c, 15) for c in (*columns, *uses))]
     for row in layers:
-        values = (getattr(row, column) for column in columns)
+        values = [getattr(row, column) for column in columns]
+        if uses:
+            values += [min(row.head_use, default=None), max(row.head_use, default=None)]
         cells = ("–" if value is None else f"{value:.3f}" for value in values)
         lines.append(f"  {row.layer:>5}" + "".join(right(cell, 15) for cell in cells))
     return lines

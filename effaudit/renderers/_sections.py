@@ -19,6 +19,7 @@ from effaudit.renderers._topics import (
     memory,
     modules,
     quality,
+    sweep,
     token_classes,
 )
 from effaudit.renderers._topics._drawing import Drawing
@@ -98,7 +99,15 @@ def _modules(records: Sequence[AuditRecord], examples: Examples) -> Section:
     return Section("modules", "FLOPs by module", intro, _drawn(modules.drawing(records)))
 
 
+def _sweep(records: Sequence[AuditRecord], examples: Examples) -> Section:
+    intro = (
+        "One model run in several ways; a star marks the way that does most, or that is cheapest where none is timed."
+    )
+    return Section("sweep", "Ways to run", intro, (), sweep.lines(records), sweep.tables(records))
+
+
 _SECTIONS: tuple[Callable[[Sequence[AuditRecord], Examples], Section], ...] = (
+    _sweep,
     _ladder,
     _quality,
     _matches,

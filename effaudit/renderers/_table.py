@@ -17,7 +17,7 @@ __all__ = ["LEGENDS", "MARKS", "Row", "StepCell", "headings", "rows"]
 VERDICT_MARKS: dict[Verdict, str] = {"better": "+", "worse": "!", "unsure": "?", "same": "=", "not_comparable": ""}
 LEGENDS = (
     MARKS_LEGEND,
-    "against dense: + better, ! worse, = equal, ? no difference beyond doubt",
+    "against the reference: + better, ! worse, = equal, ? no difference beyond doubt",
 )
 
 

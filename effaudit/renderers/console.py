@@ -21,6 +21,7 @@ from effaudit.renderers._per_element import per_element
 from effaudit.renderers._sentence import sentence
 from effaudit.renderers._shares import Examples
 from effaudit.renderers._side_by_side import side_by_side
+from effaudit.renderers._sweep import is_sweep, sweep_blocks
 from effaudit.renderers._table import MARKS
 from effaudit.renderers._verdicts import render_changes, render_gate
 from effaudit.renderers._words import ABSOLUTES, cautions, missing, obstacles
@@ -35,6 +36,10 @@ def render(records: Sequence[AuditRecord], examples: Examples | None = None, wid
     """The comparison as plain text, the conclusions first; `examples` are the per-example tables by model name."""
     if not records:
         return "no records\n"
+    if is_sweep(records):
+        notices = [notes("Cautions", cautions(records)), notes("Not available", missing(records))]
+        blocks = [headers(records), *sweep_blocks(records, width), *notices]
+        return "\n\n".join("\n".join(block) for block in blocks if block) + "\n"
     told = [sentence(record, records) for record in records]
     blocks = [
         headers(records),

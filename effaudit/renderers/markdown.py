@@ -11,7 +11,7 @@ from effaudit.renderers._layout import printable
 from effaudit.renderers._sentence import sentence
 from effaudit.renderers._shares import Examples
 from effaudit.renderers._table import LEGENDS, headings, rows
-from effaudit.renderers._topics import controls, difficulty, ladder, layers, matches, token_classes
+from effaudit.renderers._topics import controls, difficulty, ladder, layers, matches, sweep, token_classes
 from effaudit.renderers._words import Note, cautions, missing, obstacles
 
 SUFFIX = ".md"
@@ -31,6 +31,8 @@ def render(records: Sequence[AuditRecord], examples: Examples | None = None) -> 
     blocks = [
         ["# effaudit"],
         _list(told),
+        *([*_head(table.heads), *_body(table)] for table in sweep.tables(records)),
+        _list(sweep.lines(records)),
         _side_by_side(records),
         [f"**Mind:** {escape(text)}" for text in obstacles(records)],
         _titled("Matched", _list(matches.lines(records))),
@@ -68,10 +70,13 @@ def _head(heads: Sequence[str]) -> list[str]:
     return ["| " + " | ".join(map(escape, heads)) + " |", "|---|" + "---:|" * (len(heads) - 1)]
 
 
+def _body(table: Table) -> list[str]:
+    return ["| " + " | ".join(escape(cell.text) for cell in row) + " |" for row in table.rows]
+
+
 def _folded(table: Table) -> list[str]:
-    body = ("| " + " | ".join(escape(cell.text) for cell in row) + " |" for row in table.rows)
     summary = f"<details><summary>{escape(table.caption)}</summary>"
-    return [summary, "", *_head(table.heads), *body, "", "</details>"]
+    return [summary, "", *_head(table.heads), *_body(table), "", "</details>"]
 
 
 def _notes(found: Sequence[Note]) -> list[str]:

@@ -142,7 +142,7 @@ def _logits(answer: Any, name: str) -> tuple[Tensor, str]:
     if isinstance(parts.get("logits"), Tensor):
         return parts["logits"], ""
     if isinstance(parts.get("last_hidden_state"), Tensor):
-        return parts["last_hidden_state"], f"`{name}` has no head that answers: it ends with hidden states"
+        return parts["last_hidden_state"], "no head that answers: the model ends with hidden states"
     first = next(iter(answer), None) if isinstance(answer, list | tuple) else None
     if isinstance(first, Tensor):
         return first, ""

@@ -264,7 +264,7 @@ def _built(checkpoint: _Checkpoint, order: Order) -> tuple[nn.Module, tuple[Caut
         torch.manual_seed(order.profile.seed)
         try:
             if checkpoint.options.no_weights:
-                return checkpoint.auto_class.from_config(checkpoint.config, **how), (_random(checkpoint.name),)
+                return checkpoint.auto_class.from_config(checkpoint.config, **how), (_random(),)
             model, info = checkpoint.auto_class.from_pretrained(
                 checkpoint.folder,
                 config=checkpoint.config,
@@ -284,10 +284,10 @@ def _built(checkpoint: _Checkpoint, order: Order) -> tuple[nn.Module, tuple[Caut
     return model, _fresh(checkpoint, [*info["missing_keys"], *(key for key, *_ in info["mismatched_keys"])])
 
 
-def _random(name: str) -> Caution:
+def _random() -> Caution:
     return Caution(
         code="untrained",
-        text=f"{name} has random weights (no_weights): its quality and routing mean nothing",
+        text="random weights (no_weights): quality and routing mean nothing",
         hint="FLOPs, time, memory and energy are those of trained weights of this size",
     )
 
@@ -296,5 +296,5 @@ def _fresh(checkpoint: _Checkpoint, keys: list[str]) -> tuple[Caution, ...]:
     if not keys:
         return ()
     shown = ", ".join(sorted(keys)[:3]) + (", …" if len(keys) > 3 else "")
-    text = f"{checkpoint.name}: {len(keys)} tensors are not in the weights and random: {shown}"
+    text = f"{len(keys)} tensors are not in the weights and random: {shown}"
     return (Caution(code="fresh_weights", text=text, hint="its quality means something only once they are trained"),)

@@ -157,7 +157,13 @@ def _dataset(module: nn.Module, order: Order) -> Dataset:
     if callable(batches):
         return OwnBatches(batches, order.spec.name)
     tokenizer = getattr(module, "tokenizer", None)
-    return order.data.under(_own_tokenizer(tokenizer), is_causal=getattr(module, "is_causal_lm", False))
+    return order.data.under(_own_tokenizer(tokenizer), is_causal=_is_causal(module))
+
+
+def _is_causal(module: nn.Module) -> bool:
+    """Whether it models language, as its attribute or, as transformers names them, its class says."""
+    named = type(module).__name__.endswith(("ForCausalLM", "LMHeadModel"))
+    return bool(getattr(module, "is_causal_lm", named))
 
 
 def _own_tokenizer(tokenizer: object) -> ModelTokenizer | None:

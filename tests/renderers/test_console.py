@@ -33,7 +33,7 @@ budgetformer   90.0 % c!  -69.0 % c  -62.5 % c  -8.0 % c+ -25.0 % m+ -25.0 % ~?
 early_exit     94.2 % c=  -30.0 % c  -30.0 % c -20.0 % c+   0.0 % m?          –
 -------------------------------------------------------------------------------
 c counted, m measured, ~ modelled, – unavailable
-against dense: + better, ! worse, = equal, ? no difference beyond doubt
+against the reference: + better, ! worse, = equal, ? no difference beyond doubt
 
 dense is the reference: accuracy 94.2 %, FLOPs per pass 50.0 GFLOP, latency per
   batch 12.0 ms, peak memory 12.0 MB, energy per pass 3.20 J, parameters 1.23 M.

@@ -32,7 +32,14 @@ def table(records: Sequence[AuditRecord]) -> Table:
         lines += [_line(steps.model, rung.step, rung, lost.get(rung.step)) for rung in steps.rungs]
         if steps.routable.change is not None:
             lines.append(_line(steps.model, "FLOPs at best", steps.routable, None))
-    heads = ("model", "step", "against dense", "95 % interval (%)", "lost since the step before", "how, or why not")
+    heads = (
+        "model",
+        "step",
+        "against the reference",
+        "95 % interval (%)",
+        "lost since the step before",
+        "how, or why not",
+    )
     return Table("The ladder in figures", heads, tuple(lines))
 
 
@@ -53,7 +60,7 @@ def drawing(records: Sequence[AuditRecord]) -> Drawing:
         ax.axhline(0, color=_style.INK, linewidth=0.8)
         names = [shorten(steps.model, _style.NAME_WIDTH) for steps in found]
         ax.set_xticks(range(len(found)), names, rotation=15 if len(found) > 3 else 0)
-        ax.set_ylabel("change against dense (%)")
+        ax.set_ylabel("change against the reference (%)")
         ax.grid(axis="y")
         ax.legend(ncols=len(STEPS), loc="lower center", bbox_to_anchor=(0.5, 1.0), columnspacing=1.0)
 
@@ -62,9 +69,8 @@ def drawing(records: Sequence[AuditRecord]) -> Drawing:
 
 def _alt(found: Sequence[Ladder]) -> str:
     told = "; ".join(f"{steps.model} {_told(steps)}" for steps in found)
-    return (
-        f"Bars for each model: what it claims, skips, executes, its latency and energy, as change against dense. {told}"
-    )
+    what = "what it claims, skips, executes, its latency and energy, as change against the reference"
+    return f"Bars for each model: {what}. {told}"
 
 
 def _told(steps: Ladder) -> str:
