@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from itertools import takewhile
 
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from rich.cells import cell_len
 
@@ -78,6 +78,7 @@ def test_records_without_ops_or_work() -> None:
 paths = st.lists(st.sampled_from("abc"), max_size=5).map(".".join)
 
 
+@settings(deadline=None)
 @given(st.dictionaries(paths, st.integers(0, 10**15), min_size=1), st.integers(0, 4))
 def test_every_tree_fits(own: dict[str, int], depth: int) -> None:
     known = {path.rsplit(".", n)[0] for path in own for n in range(path.count(".") + 1)} | {""}
