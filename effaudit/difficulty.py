@@ -1,4 +1,4 @@
-"""Whether a model spends more on harder examples: the per-example table by difficulty, and what length explains of it."""
+"""Whether a model spends more on harder examples, and how much of that is length: the table by difficulty."""
 
 from __future__ import annotations
 
@@ -10,7 +10,6 @@ from numpy.typing import NDArray
 
 from effaudit import stats, units
 from effaudit.example_table import INDEX, ExampleTable, Floats
-from effaudit.record import AuditRecord
 
 MAX_LEVELS = 10  # with more distinct difficulties than this, quartiles are shown instead of levels
 _N_BINS = 4
@@ -63,34 +62,28 @@ class Follows:
     n_examples: int
 
 
-def difficulty_of(record: AuditRecord, dense: AuditRecord | None) -> Difficulty | None:
-    """By what the record's profile says: the dataset's level, the dense model's loss, length, or a column.
+def difficulty_of(table: ExampleTable, asked: str | None, dense: ExampleTable | None) -> Difficulty | None:
+    """As a profile asks: the dataset's level, the dense model's loss, length, or a column of the table.
 
-    Left to itself, the first of these that there is. None where the table has nothing of the kind.
+    Left to itself, the first of these that there is; None where the table has nothing of the kind.
     """
-    table, asked = record.table, record.profile.get("difficulty")
-    if table is None:
-        return None
-    names = (LEVEL, DENSE_LOSS, LENGTH) if asked is None else (str(asked),)
-    for name in names:
+    for name in (LEVEL, DENSE_LOSS, LENGTH) if asked is None else (asked,):
         if name == DENSE_LOSS:
             values = None if dense is None else _loss_of(dense, table)
         else:
-            column = OWN_COLUMNS.get(name, name)
-            values = table[column] if column in table else None
+            values = table.get(OWN_COLUMNS.get(name, name))
         if values is not None:
             return Difficulty(name, values)
     return None
 
 
-def _loss_of(dense: AuditRecord, table: ExampleTable) -> Floats | None:
+def _loss_of(dense: ExampleTable, table: ExampleTable) -> Floats | None:
     """The dense model's loss on each example of the table, NaN where it has none."""
-    other = dense.table
-    if other is None or "loss" not in other:
+    if "loss" not in dense:
         return None
-    _, here, there = np.intersect1d(table[INDEX], other[INDEX], assume_unique=True, return_indices=True)
+    _, here, there = np.intersect1d(table[INDEX], dense[INDEX], assume_unique=True, return_indices=True)
     values: Floats = np.full(len(table), np.nan)
-    values[here] = other["loss"][there]
+    values[here] = dense["loss"][there]
     return values
 
 
@@ -105,11 +98,8 @@ def by_difficulty(table: ExampleTable | None, difficulty: Floats | None = None) 
     return tuple(_summary(level, table, chosen) for level, chosen in _levels(values))
 
 
-def follows(record: AuditRecord, dense: AuditRecord | None) -> tuple[Follows, ...]:
+def follows(table: ExampleTable, difficulty: Difficulty) -> tuple[Follows, ...]:
     """For everything that the model spends by example: whether it follows difficulty."""
-    difficulty, table = difficulty_of(record, dense), record.table
-    if difficulty is None or table is None:
-        return ()
     found = (_follows(effort, difficulty, table) for effort in EFFORTS if effort in table)
     return tuple(row for row in found if row is not None)
 
