@@ -1,4 +1,4 @@
-"""Whether a model spends more on harder examples: the per-example table, grouped by difficulty."""
+"""Whether a model spends more on harder examples, and how much of that is length: the table by difficulty."""
 
 from __future__ import annotations
 
@@ -8,13 +8,26 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from effaudit import units
-from effaudit.example_table import ExampleTable, Floats
+from effaudit import stats, units
+from effaudit.example_table import INDEX, ExampleTable, Floats
 
 MAX_LEVELS = 10  # with more distinct difficulties than this, quartiles are shown instead of levels
 _N_BINS = 4
 
+LEVEL, DENSE_LOSS, LENGTH = "level", "dense_loss", "length"  # of the dataset, of the dense model, in tokens
+OWN_COLUMNS = {LEVEL: "difficulty", LENGTH: "n_tokens"}
+# What a model can spend on an example, as the table shows it; each is a correlation of its own.
+EFFORTS = ("heads", "budget", "alpha_hard", "exit_layer", "flops_routed")
+
 Chosen = NDArray[np.int64]  # rows of the table
+
+
+@dataclass(frozen=True)
+class Difficulty:
+    """How hard each example of a table is, larger is harder, and by what."""
+
+    name: str
+    values: Floats
 
 
 @dataclass(frozen=True)
@@ -29,13 +42,76 @@ class DifficultyRow:
     alpha_hard: float | None
     exit_layer: float | None
     flops_routed: float | None  # per example
+    budget: float | None = None
+    n_tokens: float | None = None
 
 
-def by_difficulty(table: ExampleTable | None) -> tuple[DifficultyRow, ...]:
-    """From the easiest to the hardest; examples without a difficulty are left out."""
+@dataclass(frozen=True)
+class Follows:
+    """How what a model spends (`effort`, a column of the table) follows difficulty, and how much of it is length.
+
+    `rho` is Spearman's with its 95 % interval, `given_length` the same where length is held fixed (None where length
+    does not vary, or is the difficulty), `of_length` that of effort and length.
+    """
+
+    effort: str
+    difficulty: str
+    rho: stats.Interval
+    given_length: stats.Interval | None
+    of_length: stats.Interval | None
+    n_examples: int
+
+
+def difficulty_of(table: ExampleTable, asked: str | None, dense: ExampleTable | None) -> Difficulty | None:
+    """As a profile asks: the dataset's level, the dense model's loss, length, or a column of the table.
+
+    Left to itself, the first of these that there is; None where the table has nothing of the kind.
+    """
+    for name in (LEVEL, DENSE_LOSS, LENGTH) if asked is None else (asked,):
+        if name == DENSE_LOSS:
+            values = None if dense is None else _loss_of(dense, table)
+        else:
+            values = table.get(OWN_COLUMNS.get(name, name))
+        if values is not None:
+            return Difficulty(name, values)
+    return None
+
+
+def _loss_of(dense: ExampleTable, table: ExampleTable) -> Floats | None:
+    """The dense model's loss on each example of the table, NaN where it has none."""
+    if "loss" not in dense:
+        return None
+    _, here, there = np.intersect1d(table[INDEX], dense[INDEX], assume_unique=True, return_indices=True)
+    values: Floats = np.full(len(table), np.nan)
+    values[here] = dense["loss"][there]
+    return values
+
+
+def by_difficulty(table: ExampleTable | None, difficulty: Floats | None = None) -> tuple[DifficultyRow, ...]:
+    """From the easiest to the hardest, by the dataset's own level where none is given.
+
+    Examples without a difficulty are left out.
+    """
     if table is None:
         return ()
-    return tuple(_summary(level, table, chosen) for level, chosen in _levels(table["difficulty"]))
+    values = table["difficulty"] if difficulty is None else difficulty
+    return tuple(_summary(level, table, chosen) for level, chosen in _levels(values))
+
+
+def follows(table: ExampleTable, difficulty: Difficulty) -> tuple[Follows, ...]:
+    """For everything that the model spends by example: whether it follows difficulty."""
+    found = (_follows(effort, difficulty, table) for effort in EFFORTS if effort in table)
+    return tuple(row for row in found if row is not None)
+
+
+def _follows(effort: str, difficulty: Difficulty, table: ExampleTable) -> Follows | None:
+    is_length = difficulty.name == LENGTH
+    length = None if is_length or "n_tokens" not in table else table["n_tokens"]
+    found = stats.rank_correlation(difficulty.values, table[effort], length)
+    if found is None:
+        return None
+    of_length = None if length is None else stats.rank_correlation(length, table[effort])
+    return Follows(effort, difficulty.name, found.rho, found.given, of_length.rho if of_length else None, found.n)
 
 
 def _levels(difficulty: Floats) -> list[tuple[str, Chosen]]:
@@ -60,6 +136,8 @@ def _summary(level: str, table: ExampleTable, chosen: Chosen) -> DifficultyRow:
         alpha_hard=_mean(table["alpha_hard"], chosen),
         exit_layer=_mean(table["exit_layer"], chosen),
         flops_routed=_mean(table["flops_routed"], chosen),
+        budget=_mean(table["budget"], chosen),
+        n_tokens=_mean(table["n_tokens"], chosen),
     )
 
 

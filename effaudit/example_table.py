@@ -167,7 +167,7 @@ class ExampleTable:
 
     def __contains__(self, name: str) -> bool:
         """Whether any row has a value in that column."""
-        return name in self.names and not np.isnan(self[name]).all()
+        return self.get(name) is not None
 
     def __getitem__(self, name: str) -> Floats:
         """One column; all NaN where there is none of that name.
@@ -178,6 +178,11 @@ class ExampleTable:
             place = self.names.index(name) if name in self.names else None
             self._read[name] = np.full(len(self), np.nan) if place is None else self._column(place)
         return self._read[name]
+
+    def get(self, name: str) -> Floats | None:
+        """One column; None where no row has a value."""
+        values = self[name]
+        return None if np.isnan(values).all() else values
 
     def mean(self, name: str) -> float | None:
         """The mean over the answers that the examples were asked for; None where no row has a value."""

@@ -229,6 +229,9 @@ class AuditProfile(Spec):
     size: SizeSpec = SizeSpec()
     models: Annotated[tuple[ModelSpec, ...], Field(min_length=1, description=MODELS_RULE)]
     audit: AuditSpec = AuditSpec()
+    difficulty: str | None = Field(
+        default=None, description="`level`, `dense_loss`, `length` or a column of the per-example table"
+    )
     match: tuple[MatchSpec, ...] = ()
     controls: ControlsSpec | None = None
     training: TrainingSpec = TrainingSpec()

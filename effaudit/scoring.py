@@ -21,12 +21,24 @@ class Scores:
 
 def score(logits: Tensor, batch: Batch) -> Scores:
     """`logits` are (B, C) or (B, T, V), as the batch's labels are (B,) or (B, T)."""
-    labels = batch.labels if batch.labels.dim() == 2 else batch.labels[:, None]  # (B, T) or (B, 1)
-    found = logits.float().view(*labels.shape, logits.shape[-1])
-    losses = F.cross_entropy(found.flatten(0, 1), labels.flatten(), reduction="none", ignore_index=IGNORED_LABEL)
+    labels = _labels(batch)
     asked = labels != IGNORED_LABEL
+    found = logits.reshape(*labels.shape, logits.shape[-1]).float()
     return Scores(
         n_asked=asked.sum(dim=1),
         n_right=((found.argmax(dim=-1) == labels) & asked).sum(dim=1),
-        loss=losses.view_as(labels).double().sum(dim=1),
+        loss=answer_losses(logits, batch).sum(dim=1),
     )
+
+
+def answer_losses(logits: Tensor, batch: Batch) -> Tensor:
+    """(B, T) or (B, 1) float64 nats, 0 where nothing is asked."""
+    labels = _labels(batch)
+    found = logits.reshape(labels.numel(), logits.shape[-1]).float()
+    losses = F.cross_entropy(found, labels.flatten(), reduction="none", ignore_index=IGNORED_LABEL)
+    return losses.view_as(labels).double()
+
+
+def _labels(batch: Batch) -> Tensor:
+    """(B, T) or (B, 1)."""
+    return batch.labels if batch.labels.dim() == 2 else batch.labels[:, None]

@@ -18,6 +18,7 @@ VERY_NOISY_IQR = 0.25  # above which it says that the figures are not usable
 MIN_INTERVAL_SAMPLES = 5  # a bootstrap of fewer resamples the same few values
 N_RESAMPLES = 1000  # 95 % limits then vary by about 1 % of the width between seeds
 MAX_KINDS = 256  # distinct pairs up to which counts are drawn instead of pairs, at any number of pairs
+NOTHING_LEFT = 1e-9  # share of variance that a third column leaves: below it, a partial correlation means nothing
 MAX_UNITS = 20_000  # pairs drawn one by one; of more, random groups are drawn, which changes the limits by < 1 %
 LEVEL = 0.95
 
@@ -119,6 +120,65 @@ def paired_change(before: Floats, after: Floats, weights: Floats, seed: int = 0)
     old, new = float(total[0] / total[2]), float(total[1] / total[2])
     ratio = _interval(new / old, second / first) if first.min() > 0 else None
     return PairedChange(_interval(new - old, second - first), ratio)
+
+
+@dataclass(frozen=True)
+class RankCorrelation:
+    """Spearman's rho of two columns, and what is left of it where a third is held fixed; `n` rows."""
+
+    rho: Interval
+    given: Interval | None
+    n: int
+
+
+def ranks(values: Floats) -> Floats:
+    """From 0 on; equal values share the mean of theirs."""
+    _, places, counts = np.unique(values, return_inverse=True, return_counts=True)
+    first = np.cumsum(counts) - counts
+    shared: Floats = (first + (counts - 1) / 2)[places.ravel()]
+    return shared
+
+
+def rank_correlation(x: Floats, y: Floats, z: Floats | None = None, seed: int = 0) -> RankCorrelation | None:
+    """Spearman's rho of `x` and `y`, and its partial form given `z`, with bootstrap intervals.
+
+    Rows with a missing value are left out. None for fewer than MIN_INTERVAL_SAMPLES rows or a column that does not
+    vary; the partial form is None where `z` does not vary or says all of a column. Ranks are those of all rows in
+    every resample.
+    """
+    columns = [x, y] if z is None else [x, y, z]
+    known = ~np.isnan(np.stack(columns)).any(axis=0)
+    parts = [ranks(column[known]) for column in columns]
+    if known.sum() < MIN_INTERVAL_SAMPLES or any(np.ptp(part) == 0 for part in parts[:2]):
+        return None
+    centred = np.stack([part - part.mean() for part in parts], axis=1)
+    k = len(parts)
+    products = [centred[:, i] * centred[:, j] for i in range(k) for j in range(i, k)]
+    rows = np.stack([np.ones(len(centred)), *centred.T, *products], axis=1)
+    drawn = np.concatenate([rows.sum(axis=0)[None], _resampled_sums(rows, np.random.default_rng(seed))])
+    rho = _correlations(drawn, k, 0, 1)
+    whole = _interval(float(rho[0]), rho[1:])
+    if z is None or np.ptp(parts[2]) == 0:
+        return RankCorrelation(whole, None, int(known.sum()))
+    with_x, with_y = _correlations(drawn, k, 0, 2), _correlations(drawn, k, 1, 2)
+    left = (1 - with_x**2) * (1 - with_y**2)
+    if left[0] < NOTHING_LEFT:
+        return RankCorrelation(whole, None, int(known.sum()))
+    partial = (rho - with_x * with_y) / np.sqrt(np.maximum(left, NOTHING_LEFT))
+    return RankCorrelation(whole, _interval(float(partial[0]), np.clip(partial[1:], -1, 1)), int(known.sum()))
+
+
+def _correlations(sums: Floats, k: int, i: int, j: int) -> Floats:
+    """Pearson's r of columns `i` and `j` of `k`, from sums of 1, the columns, and their products."""
+
+    def of(a: int, b: int) -> Floats:
+        place = 1 + k + a * k - a * (a - 1) // 2 + (b - a)
+        covariance: Floats = sums[:, place] / sums[:, 0] - sums[:, 1 + a] * sums[:, 1 + b] / sums[:, 0] ** 2
+        return covariance
+
+    spread = np.sqrt(np.maximum(of(i, i) * of(j, j), 0))
+    r: Floats = np.divide(of(i, j), spread, out=np.zeros_like(spread), where=spread > 0)
+    return r
 
 
 def _resampled_sums(rows: Floats, random: np.random.Generator) -> Floats:

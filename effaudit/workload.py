@@ -165,7 +165,8 @@ class Workload:
     flops: Callable[[Batch, Routing, Execution], Tensor]
     scratch: Path | None = None  # where meters spill what does not fit in memory; None is the system's own folder
     dtype: str = "float32"
-    pieces: Callable[[Sequence[int]], tuple[str, ...]] | None = None  # texts of tokens; None: not for records
+    pieces: Callable[[Sequence[int]], tuple[str, ...]] | None = None  # the texts of tokens
+    is_quotable: bool = False  # whether they may stand in records
 
     @property
     def is_cold(self) -> bool:

@@ -79,7 +79,8 @@ class Bench:
             batches=self.stream(dataset, split, limit),
             flops=model.flops,
             scratch=self.scratch,
-            pieces=dataset.pieces if dataset.is_quotable else None,
+            pieces=dataset.pieces,
+            is_quotable=dataset.is_quotable,
         )
 
     def describe(self, dataset: Dataset) -> WorkloadInfo:

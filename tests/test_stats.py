@@ -123,3 +123,36 @@ def test_coverage_of_the_paired_interval_is_near_its_level() -> None:
         change = stats.paired_change(before, before + random.normal(0.05, 0.3, 80), np.ones(80))
         hits += change is not None and not change.difference.excludes(0.05)
     assert 86 <= hits <= 100
+
+
+def test_ranks_share_the_mean_of_ties() -> None:
+    assert stats.ranks(np.array([30.0, 10.0, 20.0, 10.0])).tolist() == [3.0, 0.5, 2.0, 0.5]
+
+
+def test_rank_correlation_is_spearmans_and_its_partial_form() -> None:
+    from scipy.stats import spearmanr
+
+    random = np.random.default_rng(5)
+    z = random.normal(size=300)
+    x, y = z + random.normal(size=300), np.round(z + random.normal(size=300))  # with ties
+    found = stats.rank_correlation(x, y, z)
+    assert found is not None
+    assert found.rho.value == pytest.approx(spearmanr(x, y).statistic)
+    xy, xz, yz = (spearmanr(a, b).statistic for a, b in ((x, y), (x, z), (y, z)))
+    assert found.given is not None
+    assert found.given.value == pytest.approx((xy - xz * yz) / ((1 - xz**2) * (1 - yz**2)) ** 0.5)
+    assert found.rho.low < found.rho.value < found.rho.high
+    # Fisher: the standard error of artanh rho is about 1.03 / sqrt(n - 3) for ranks.
+    width = np.arctanh(found.rho.high) - np.arctanh(found.rho.low)
+    assert width / 2 == pytest.approx(1.96 * 1.03 / 297**0.5, rel=0.2)
+
+
+def test_rank_correlation_needs_variation_and_whole_rows() -> None:
+    x = np.arange(10.0)
+    assert stats.rank_correlation(x, np.ones(10)) is None
+    assert stats.rank_correlation(x[:4], x[:4]) is None
+    holes = np.where(x < 6, np.nan, x)
+    assert stats.rank_correlation(x, holes) is None
+    found = stats.rank_correlation(x, -x, x)
+    assert found is not None
+    assert (found.rho.value, found.given, found.n) == (pytest.approx(-1), None, 10)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import math
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -31,6 +32,7 @@ class Layout:
     labels: Mapping[str, int]
     text_pair: Column | None = None
     has_header: bool = True
+    difficulty: Column | None = None  # numbers, larger is harder
     skipped: frozenset[str] = frozenset()
     clean: Callable[[str], str] = as_is
 
@@ -50,7 +52,23 @@ class Layout:
             raise EffauditError(f"{row.place}: unknown label `{value}`", wrong.hint)
         text = " ".join(row.text(column) for column in self.text)
         pair = None if self.text_pair is None else self.clean(row.text(self.text_pair))
-        return TextExample(self.clean(text), self.labels[value], pair)
+        difficulty = None if self.difficulty is None else _number(row, self.difficulty)
+        return TextExample(self.clean(text), self.labels[value], pair, difficulty)
+
+
+def _number(row: Row, column: Column) -> float:
+    """The number of a cell, NaN where it is empty.
+
+    Raises EffauditError when it is none.
+    """
+    value = row.text(column).strip()
+    try:
+        number = float(value) if value else math.nan
+    except ValueError:
+        number = math.inf
+    if math.isinf(number):
+        raise EffauditError(f"{row.place}: column `{column}` holds `{value}`, no number", "difficulty is a number")
+    return number
 
 
 def label_of(row: Row, column: Column) -> str:

@@ -43,6 +43,7 @@ class Options(Spec):
     text: Annotated[tuple[Name, ...], Field(min_length=1), BeforeValidator(_as_list)] = ("text",)  # joined by a space
     text_pair: Name | None = None
     label: Name = "label"
+    difficulty: Name | None = None  # a column of numbers, larger is harder
     header: bool = True
     class_names: tuple[Name, ...] | None = None  # what the label column holds, in order of class
     train: str | None = None
@@ -76,6 +77,7 @@ def open_dataset(spec: DataSpec, tokenizer: Tokenizer | None = None) -> TextClas
         labels={name: i for i, name in enumerate(class_names)},
         text_pair=options.text_pair,
         has_header=options.header,
+        difficulty=options.difficulty,
     )
     parts = _parts(files, layout, options.split_seed)
     return TextClassification(examples_of(parts), class_names, spec.max_tokens, spec.vocab_size, tokenizer)

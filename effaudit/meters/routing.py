@@ -10,6 +10,7 @@ from torch import Tensor
 
 from effaudit.example_table import Spill
 from effaudit.meters._text_samples import text_samples
+from effaudit.meters._token_classes import Texts, TokenClasses
 from effaudit.profile_spec import AuditSpec
 from effaudit.record import Better, Findings, LayerRow, Measurement, TextSample, unavailable
 from effaudit.workload import Batch, Routing, Workload, real_positions
@@ -44,7 +45,7 @@ class Tally:
 
     n_layers: int
     examples: Spill
-    pieces: Callable[[Sequence[int]], tuple[str, ...]] | None = None
+    quoted: Callable[[Sequence[int]], tuple[str, ...]] | None = None  # the texts of tokens that records may hold
     gated: tuple[int, ...] | None = None  # layers, from 0, that decide about tokens; None is all but the first
     soft: Means = field(init=False)
     hard: Means = field(init=False)
@@ -58,7 +59,8 @@ class Tally:
         for name in ("soft", "hard", "budget", "heads", "exits"):
             setattr(self, name, Means(torch.zeros(self.n_layers, dtype=torch.float64)))
 
-    def add(self, batch: Batch, routing: Routing) -> None:
+    def add(self, batch: Batch, routing: Routing) -> Tensor | None:
+        """Adds a batch; returns what the hard rule keeps."""
         self.gated = routing.gated
         kept = kept_tokens(batch, routing, self.n_layers)
         decided = routing.gate if kept is None else kept
@@ -79,8 +81,9 @@ class Tally:
             self.exits.add(torch.bincount(left, minlength=self.n_layers + 1)[1:], len(left))
         if columns := _columns(batch, routing, kept):
             self.examples.add(batch.index.tolist(), columns)
-        if self.pieces is not None and kept is not None and kept.shape[:2] == batch.tokens.shape:
-            self.text_samples += text_samples(batch, kept, self.pieces)
+        if self.quoted is not None and kept is not None and kept.shape[:2] == batch.tokens.shape:
+            self.text_samples += text_samples(batch, kept, self.quoted)
+        return kept
 
 
 def kept_tokens(batch: Batch, routing: Routing, n_layers: int) -> Tensor | None:
@@ -123,22 +126,43 @@ def _columns(batch: Batch, routing: Routing, kept: Tensor | None) -> dict[str, l
 
 def measure(works: Sequence[Workload], settings: AuditSpec) -> list[Findings]:
     """One pass a model; shares are means over real tokens (over examples for heads), the stem excluded from alpha."""
-    return [_measure_one(work) for work in works]
+    known: dict[object, Texts] = {}  # by stream: its words are counted once for all models
+    return [_measure_one(work, known) for work in works]
 
 
-def _measure_one(work: Workload) -> Findings:
-    tally = None
+def _measure_one(work: Workload, known: dict[object, Texts]) -> Findings:
+    tally = classes = None
+    quoted = work.pieces if work.is_quotable else None
     for batch in work.batches():
-        routing = work.routed(batch).routing
-        tally = tally or Tally(work.n_layers or len(routing.path), Spill(work.scratch), work.pieces)
-        tally.add(batch, routing)
+        output = work.routed(batch)
+        tally = tally or Tally(work.n_layers or len(output.routing.path), Spill(work.scratch), quoted)
+        kept = tally.add(batch, output.routing)
+        if work.pieces is not None and _is_by_token(work, batch, kept, output.routing):
+            classes = classes or TokenClasses(_texts(work, known))
+            classes.add(batch, output, kept)
     tally = tally or Tally(work.n_layers, Spill(work.scratch))
     return Findings(
         measurements=_measurements(work, tally),
         layers=_layers(tally),
+        token_classes=classes.rows(gated_layers(tally.gated, tally.n_layers)) if classes else (),
         text_samples=tuple(tally.text_samples),
         examples=tally.examples,
     )
+
+
+def _is_by_token(work: Workload, batch: Batch, kept: Tensor | None, routing: Routing) -> bool:
+    """Whether tokens are what the model answers, or what it decides about."""
+    if not batch.has_tokens or (kept is not None and kept.shape[:2] != batch.tokens.shape):
+        return False
+    return work.task == "causal_lm" or routing.tokens is not None
+
+
+def _texts(work: Workload, known: dict[object, Texts]) -> Texts:
+    if work.batches not in known:
+        assert work.pieces is not None
+        known[work.batches] = Texts(work.pieces, work.is_characters)
+        known[work.batches].count(work.batches())
+    return known[work.batches]
 
 
 def _measurements(work: Workload, tally: Tally) -> tuple[Measurement, ...]:

@@ -62,7 +62,9 @@ def _quality(records: Sequence[AuditRecord], examples: Examples) -> Section:
 
 def _difficulty(records: Sequence[AuditRecord], examples: Examples) -> Section:
     intro = "A model that adapts runs more of itself on harder examples. The first block always runs and counts too."
-    return Section("difficulty", "By difficulty", intro, _drawn(difficulty.drawing(records, examples)))
+    told = difficulty.following(records, examples)
+    drawn = _drawn(difficulty.drawing(records, examples))
+    return Section("difficulty", "By difficulty", intro, drawn, tables=(told,) if told.rows else ())
 
 
 def _routing(records: Sequence[AuditRecord], examples: Examples) -> Section:

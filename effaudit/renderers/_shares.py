@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from effaudit.difficulty import DifficultyRow, by_difficulty
+from effaudit.difficulty import Difficulty, DifficultyRow, by_difficulty, difficulty_of
 from effaudit.example_table import ExampleTable
-from effaudit.ladder import n_layers
+from effaudit.ladder import n_layers, reference_of
 from effaudit.model_targets import OWN
 from effaudit.record import AuditRecord, LayerRow
 
@@ -46,7 +46,7 @@ def by_level(records: Sequence[AuditRecord], examples: Examples) -> tuple[Shares
     """The models that choose, by difficulty of the examples, the easiest first."""
     found = []
     for record in records:
-        rows = levels_of(record, examples)
+        rows = levels_of(record, records, examples)
         shares = tuple(Share(row.level, effort(row, record)) for row in rows)
         if len(rows) > 1 and any(share.runs is not None for share in shares):
             found.append(Shares(record.model.name, shares))
@@ -63,8 +63,20 @@ def by_token_class(records: Sequence[AuditRecord]) -> tuple[Shares, ...]:
     return tuple(found)
 
 
-def levels_of(record: AuditRecord, examples: Examples) -> tuple[DifficultyRow, ...]:
-    return by_difficulty(examples.get(record.model.name))
+def levels_of(record: AuditRecord, records: Sequence[AuditRecord], examples: Examples) -> tuple[DifficultyRow, ...]:
+    table, difficulty = examples.get(record.model.name), difficulty_in(record, records, examples)
+    return () if difficulty is None else by_difficulty(table, difficulty.values)
+
+
+def difficulty_in(record: AuditRecord, records: Sequence[AuditRecord], examples: Examples) -> Difficulty | None:
+    """How hard the examples are by what the record's profile asks for."""
+    table, dense = examples.get(record.model.name), reference_of(record, records)
+    if table is None:
+        return None
+    asked = record.profile.get("difficulty")
+    known = None if dense is None else examples.get(dense.model.name)
+    is_paired = known is not None and len(known) == len(table)
+    return difficulty_of(table, None if asked is None else str(asked), known if is_paired else None)
 
 
 def effort(row: DifficultyRow, record: AuditRecord) -> float | None:

@@ -28,7 +28,7 @@ def render(records: Sequence[AuditRecord], examples: Examples | None = None) -> 
     writer.writerow(COLUMNS)
     for record in records:
         writer.writerows(_whole(record))
-        writer.writerows(_parts(record, examples or {}))
+        writer.writerows(_parts(record, records, examples or {}))
     return text.getvalue()
 
 
@@ -38,13 +38,13 @@ def _whole(record: AuditRecord) -> Iterator[Line]:
         yield record.model.name, m.name, "", "", value, m.unit, m.better, m.source, m.method
 
 
-def _parts(record: AuditRecord, examples: Examples) -> Iterator[Line]:
+def _parts(record: AuditRecord, records: Sequence[AuditRecord], examples: Examples) -> Iterator[Line]:
     name = record.model.name
     for layer in record.layers:
         yield from _columns(name, "layer", str(layer.layer), layer, _LAYER)
     for row in record.token_classes:
         yield from _columns(name, "token class", row.name, row, _CLASS)
-    for level in levels_of(record, examples):
+    for level in levels_of(record, records, examples):
         yield from _columns(name, "difficulty", level.level, level, _LEVEL)
     for module in record.modules:
         yield _part(name, "flops", "module", module.path, module.flops)

@@ -25,6 +25,7 @@ def render(records: Sequence[AuditRecord], examples: Examples | None = None) -> 
     tables = [
         ladder.table(records),
         difficulty.table(records, examples or {}),
+        difficulty.following(records, examples or {}),
         layers.table(records),
         token_classes.table(records),
     ]

@@ -184,3 +184,23 @@ def test_memory_does_not_grow_with_the_file(tmp_path: Path) -> None:
 
     peak(200)  # what is loaded once is not counted
     assert peak(1500) - peak(300) < 1200 * len(text) / 2
+
+
+def test_difficulty_is_a_column_of_numbers(tmp_path: Path) -> None:
+    graded = [{**row, "steps": i % 5 if i % 7 else None} for i, row in enumerate(rows(60))]
+    dataset = opened(write(tmp_path / "t.jsonl", graded), difficulty="steps")
+    found = {
+        int(i): d
+        for batch in dataset.batches("train", 8)
+        for i, d in zip(batch.index.tolist(), batch.difficulty.tolist(), strict=True)  # type: ignore[union-attr]
+    }
+    by_text = {str(row["text"]): row["steps"] for row in graded}
+    for index, text in enumerate(texts(dataset, "train")):
+        expected = by_text[text]
+        assert found[index] == expected if expected is not None else found[index] != found[index]
+
+
+def test_difficulty_that_is_no_number_is_said(tmp_path: Path) -> None:
+    path = write(tmp_path / "t.jsonl", [{**row, "steps": "hard"} for row in rows(20)])
+    with pytest.raises(EffauditError, match="column `steps` holds `hard`, no number"):
+        list(opened(path, difficulty="steps").batches("train", 4))

@@ -5,12 +5,15 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
+from effaudit.difficulty import follows
+from effaudit.ladder import is_reference
 from effaudit.record import AuditRecord
-from effaudit.renderers._cells import Cell, Table, count, percent, quantity, text
+from effaudit.renderers._cells import NOTHING, Cell, Table, count, percent, quantity, text
 from effaudit.renderers._layout import shorten
-from effaudit.renderers._shares import Examples, effort, levels_of
+from effaudit.renderers._shares import Examples, difficulty_in, effort, levels_of
 from effaudit.renderers._topics import _style
 from effaudit.renderers._topics._drawing import Drawing
+from effaudit.stats import Interval
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -25,7 +28,7 @@ _COLUMNS: Mapping[str, str] = {
 
 def table(records: Sequence[AuditRecord], examples: Examples) -> Table:
     """Every model at every level."""
-    levels = [(record, row) for record in records for row in levels_of(record, examples)]
+    levels = [(record, row) for record in records for row in levels_of(record, records, examples)]
     used = [c for c in _COLUMNS if any(getattr(row, c) is not None for _, row in levels)]
     lines: list[tuple[Cell, ...]] = []
     for record, row in levels:
@@ -47,9 +50,38 @@ def table(records: Sequence[AuditRecord], examples: Examples) -> Table:
     return Table("By difficulty of the examples", (*heads, "FLOPs an example"), tuple(lines))
 
 
+def following(records: Sequence[AuditRecord], examples: Examples) -> Table:
+    """Whether what a model spends follows difficulty, and whether it does where length is held fixed."""
+    lines: list[tuple[Cell, ...]] = []
+    for record in records:
+        difficulty = difficulty_in(record, records, examples)
+        if difficulty is None or is_reference(record, records):
+            continue
+        for row in follows(examples[record.model.name], difficulty):
+            rhos = (_rho(row.rho), _rho(row.given_length), _rho(row.of_length))
+            verdict = "yes" if (row.given_length or row.rho).excludes(0) else "not beyond doubt"
+            lines.append((text(record.model.name), text(row.effort), text(row.difficulty), *rhos, text(verdict)))
+    heads = (
+        "model",
+        "spends",
+        "difficulty",
+        "Spearman's rho [95 %]",
+        "length held fixed",
+        "rho with length",
+        "follows",
+    )
+    return Table("Does what is spent follow difficulty?", heads, tuple(lines))
+
+
+def _rho(found: Interval | None) -> Cell:
+    if found is None:
+        return Cell(NOTHING)
+    return Cell(f"{found.value:+.2f} [{found.low:+.2f}, {found.high:+.2f}]", found.value)
+
+
 def drawing(records: Sequence[AuditRecord], examples: Examples) -> Drawing | None:
     """What runs above what is right; None where no model has examples of two difficulties."""
-    tables = [(r, rows) for r in records if len(rows := levels_of(r, examples)) > 1]
+    tables = [(r, rows) for r in records if len(rows := levels_of(r, records, examples)) > 1]
     if not tables:
         return None
 
