@@ -73,8 +73,14 @@ def complete() -> list[AuditRecord]:
         figure("energy.cpu", 1.3, "J", source="measured", method="RAPL"),
         figure("energy.ram", 2.0, "J", source="modelled", method="20 W assumed"),
     )
+    attention = (
+        figure("flops.attention_core", 1_000_000_000, "FLOP"),
+        figure("flops.dense_attention_core", 4_000_000_000, "FLOP"),
+        figure("flops.attention_layer", 8_000_000_000, "FLOP"),
+        figure("flops.dense_attention_layer", 16_000_000_000, "FLOP"),
+    )
     found = {"token_classes": CLASSES, "controls": CONTROLS, "text_samples": SAMPLES}
-    routed = routed.model_copy(update={**found, "measurements": (*routed.measurements, *domains)})
+    routed = routed.model_copy(update={**found, "measurements": (*routed.measurements, *domains, *attention)})
     return [reference, routed, _matched(heads, UNMET), _matched(exiting, MET)]
 
 

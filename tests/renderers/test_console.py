@@ -295,6 +295,14 @@ tsa            ####.  70  .....  10
     assert fits(text)
 
 
+def test_one_cut_in_flops_is_shown_as_a_share_of_three_wholes() -> None:
+    assert """FLOPs saved, as a share of three wholes (%)
+               attention core       attention     whole model
+tsa                 ####.  75       ##...  50       ##...  30
+""" in console.render(complete())  # (50 - 34.95) / 50 of the whole model
+    assert "three wholes" not in console.render(everyone())  # whose attention was not counted apart
+
+
 def test_layers_that_do_not_fit_go_on_below() -> None:
     text = console.render([dense(), with_layers(tsa(), 8)])
     block = text[text.index("Skipped by layer") :].splitlines()
