@@ -30,6 +30,8 @@ CONTROLS = (
         difference=-0.001,
         interval=(-0.004, 0.002),
         flops_ratio=1.0,
+        rate=0.44,
+        n_examples=512,
     ),
     Control(
         kind="random_fixed",
@@ -53,6 +55,7 @@ MET = Match(
     goal=34_950_000_000,
     setting=0.83,
     reached=35_100_000_000,
+    n_examples=256,
 )
 UNMET = Match(
     model="tsa",

@@ -49,9 +49,7 @@ def drawing(records: Sequence[AuditRecord]) -> Drawing | None:
         ax.grid(axis="y")
         ax.legend(ncols=3, loc="lower center", bbox_to_anchor=(0.5, 1.0), columnspacing=1.0)
 
-    alt = (
-        "Bars for each model: FLOPs saved, as a share of attention's core, of attention, of the whole model"
-    )
+    alt = "Bars for each model: FLOPs saved, as a share of attention's core, of attention, of the whole model"
     return Drawing("denominators", "One cut, three denominators", alt, table(records), plot, height_in=3.0)
 
 
