@@ -129,7 +129,7 @@ def report(
     html: Annotated[bool, typer.Option("--html", help="Write report.html (also without any of these flags).")] = False,
     markdown: Annotated[bool, typer.Option("--markdown", help="Write report.md.")] = False,
     csv: Annotated[bool, typer.Option("--csv", help="Write report.csv.")] = False,
-    figures: Annotated[bool, typer.Option("--figures", help="Write figures/.")] = False,
+    figures: Annotated[bool, typer.Option("--figures", help="Write figures/, as SVG and PNG.")] = False,
     format: Annotated[
         list[str] | None, typer.Option(metavar="NAME", help="Any other renderer, see `effaudit list`. Repeatable.")
     ] = None,

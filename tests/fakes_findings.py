@@ -30,6 +30,8 @@ CONTROLS = (
         difference=-0.001,
         interval=(-0.004, 0.002),
         flops_ratio=1.0,
+        rate=0.44,
+        n_examples=512,
     ),
     Control(
         kind="random_fixed",
@@ -53,6 +55,7 @@ MET = Match(
     goal=34_950_000_000,
     setting=0.83,
     reached=35_100_000_000,
+    n_examples=256,
 )
 UNMET = Match(
     model="tsa",
@@ -73,8 +76,14 @@ def complete() -> list[AuditRecord]:
         figure("energy.cpu", 1.3, "J", source="measured", method="RAPL"),
         figure("energy.ram", 2.0, "J", source="modelled", method="20 W assumed"),
     )
+    attention = (
+        figure("flops.attention_core", 1_000_000_000, "FLOP"),
+        figure("flops.dense_attention_core", 4_000_000_000, "FLOP"),
+        figure("flops.attention_layer", 8_000_000_000, "FLOP"),
+        figure("flops.dense_attention_layer", 16_000_000_000, "FLOP"),
+    )
     found = {"token_classes": CLASSES, "controls": CONTROLS, "text_samples": SAMPLES}
-    routed = routed.model_copy(update={**found, "measurements": (*routed.measurements, *domains)})
+    routed = routed.model_copy(update={**found, "measurements": (*routed.measurements, *domains, *attention)})
     return [reference, routed, _matched(heads, UNMET), _matched(exiting, MET)]
 
 

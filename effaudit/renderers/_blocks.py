@@ -11,7 +11,7 @@ from effaudit.renderers._cells import MARKS
 from effaudit.renderers._grid import bar_grid
 from effaudit.renderers._layout import WIDTH, bar, left, right, wrap
 from effaudit.renderers._shares import Examples, by_layer, by_level, by_token_class
-from effaudit.renderers._topics import controls, matches
+from effaudit.renderers._topics import controls, denominators, matches
 from effaudit.renderers._topics.ladder import ladders
 
 _NAME_WIDTH, _BAR_WIDTH = 13, 20
@@ -22,6 +22,11 @@ def ladder_block(records: Sequence[AuditRecord]) -> list[str]:
     lines = [line for steps in ladders(records) for line in _steps(steps)]
     head = left("From claim to clock", _NAME_WIDTH + 8) + "    change  # saved, + added   95 % interval"
     return [f"{head}    leaked", *lines] if lines else []
+
+
+def denominator_block(records: Sequence[AuditRecord], width: int = WIDTH) -> list[str]:
+    title = "FLOPs saved, as a share of three wholes (%)"
+    return bar_grid(title, denominators.saved(records), lambda share: share.skipped, width)
 
 
 def difficulty_block(records: Sequence[AuditRecord], examples: Examples, width: int = WIDTH) -> list[str]:

@@ -10,6 +10,7 @@ from effaudit.renderers._cells import Table
 from effaudit.renderers._shares import Examples
 from effaudit.renderers._topics import (
     controls,
+    denominators,
     difficulty,
     energy,
     ladder,
@@ -50,9 +51,10 @@ def sections(records: Sequence[AuditRecord], examples: Examples) -> tuple[Sectio
 def _ladder(records: Sequence[AuditRecord], examples: Examples) -> Section:
     intro = (
         "Each step is a change against the dense model: negative is a saving. Where a step saves less than the one "
-        "before it, something leaks."
+        "before it, something leaks. How much a cut in FLOPs is depends on what it is a share of."
     )
-    return Section("ladder", "From claim to clock", intro, _drawn(ladder.drawing(records)))
+    drawn = _drawn(ladder.drawing(records), denominators.drawing(records))
+    return Section("ladder", "From claim to clock", intro, drawn)
 
 
 def _quality(records: Sequence[AuditRecord], examples: Examples) -> Section:

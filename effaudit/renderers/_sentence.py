@@ -8,8 +8,8 @@ from typing import Literal
 from effaudit import units
 from effaudit.comparison import Delta, Interval, compare_measurement
 from effaudit.ladder import Ladder, Rung, ladder, reference_of
-from effaudit.record import AuditRecord
-from effaudit.renderers._words import ABSOLUTES, main_quality, quality_name, quality_value
+from effaudit.record import AuditRecord, Measurement
+from effaudit.renderers._words import ABSOLUTES, main_quality, quality_name, quality_shown, quality_value, seeds_shown
 
 Outcome = Literal["reference", "faster", "no faster", "slower", "not comparable"]
 
@@ -39,7 +39,7 @@ def sentence(record: AuditRecord, records: Sequence[AuditRecord]) -> str:
 
 def _reference_sentence(record: AuditRecord) -> str:
     quality = main_quality(record)
-    said = [] if quality is None else [f"{quality_name(quality)} {quality_value(quality)}"]
+    said = [] if quality is None else [f"{quality_name(quality)} {_quality_value(record, quality)}"]
     for name, label in ABSOLUTES:
         m = record.get(name)
         if m is not None and m.value is not None:
@@ -116,21 +116,34 @@ def _quality(record: AuditRecord, records: Sequence[AuditRecord]) -> str:
         return "its quality is not to be had" if is_asked else "quality was not measured"
     name = quality_name(quality)
     if reference is None:
-        return f"{name} {quality_value(quality)}"
+        return f"{name} {_quality_value(record, quality)}"
     delta = compare_measurement(reference, record, quality.name)
     if delta.ratio is None or delta.before is None or delta.after is None:
-        return f"{name} {quality_value(quality)}, not comparable ({delta.reason or 'no ratio to zero'})"
+        return f"{name} {_quality_value(record, quality)}, not comparable ({delta.reason or 'no ratio to zero'})"
     if delta.before == delta.after:
         return f"{name} unchanged"
     change = delta.after - delta.before
     size = units.points(abs(change), 2) if name == "accuracy" else units.signed_percent(abs(delta.ratio - 1), 2)
     word = "rises" if change > 0 else "drops"
+    told = f"{name} {word} {size.removeprefix('+')}"
     span = _quality_span(delta, is_share=name == "accuracy")
     if span is None:
-        return f"{name} {word} {size.removeprefix('+')}"
+        return told
     low, high = span if change > 0 else (-span[1], -span[0])
-    doubt = f", not distinguishable on {record.workload.n_examples} examples" if low <= 0 <= high else ""
-    return f"{name} {word} {size.removeprefix('+')} {units.interval(low, high, 2)}{doubt}"
+    return f"{told} {units.interval(low, high, 2)}{_doubt(delta, record)}"
+
+
+def _doubt(delta: Delta, record: AuditRecord) -> str:
+    """On what the change rests, and whether it is one at all."""
+    seeds = f", mean of {delta.seeds.n} seeds" if delta.seeds is not None else ""
+    if delta.verdict != "unsure":
+        return seeds
+    return f"{seeds}, not distinguishable on {record.workload.n_examples} examples"
+
+
+def _quality_value(record: AuditRecord, quality: Measurement) -> str:
+    spread = seeds_shown(record, quality)
+    return quality_shown(quality.name, quality_value(record, quality)) + (f" ({spread})" if spread else "")
 
 
 def _quality_span(delta: Delta, is_share: bool) -> Interval | None:

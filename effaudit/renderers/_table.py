@@ -10,7 +10,7 @@ from effaudit.comparison import Verdict, compare_measurement
 from effaudit.ladder import STEPS, Ladder, Rung, ladder, reference_of
 from effaudit.record import AuditRecord
 from effaudit.renderers._cells import MARKS, MARKS_LEGEND, number
-from effaudit.renderers._words import main_quality, quality_name, quality_value
+from effaudit.renderers._words import main_quality, quality_name, quality_shown, quality_value, seeds_shown
 
 __all__ = ["LEGENDS", "MARKS", "Row", "StepCell", "headings", "rows"]
 
@@ -79,7 +79,9 @@ def _quality_cell(record: AuditRecord, records: Sequence[AuditRecord]) -> StepCe
     verdict: Verdict = "not_comparable"
     if reference is not None and reference is not record:
         verdict = compare_measurement(reference, record, quality.name).verdict
-    return StepCell(quality_value(quality), MARKS[quality.source], quality.method, verdict, order=number(quality.value))
+    value, spread = quality_value(record, quality), seeds_shown(record, quality)
+    origin = f"{spread}; {quality.method}" if spread else quality.method
+    return StepCell(quality_shown(quality.name, value), MARKS[quality.source], origin, verdict, order=number(value))
 
 
 def _step_cell(rung: Rung, is_reference: bool) -> StepCell:

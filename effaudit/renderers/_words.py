@@ -7,13 +7,8 @@ from dataclasses import dataclass
 from typing import TypeVar
 
 from effaudit import units
+from effaudit.comparison import MAIN_QUALITY, over_seeds
 from effaudit.record import AuditRecord, Measurement
-
-# By task, the quality figure that stands for a model: the first of these that its record has.
-QUALITIES = {
-    "classification": ("quality.accuracy", "quality.loss"),
-    "causal_lm": ("quality.bpc", "quality.accuracy", "quality.loss"),
-}
 
 ABSOLUTES = (
     ("flops.executed", "FLOPs per pass"),
@@ -37,7 +32,7 @@ class Note:
 
 def main_quality(record: AuditRecord) -> Measurement | None:
     """The quality figure that stands for the model, None where no quality was measured."""
-    found = (record.get(name) for name in QUALITIES.get(record.workload.task, QUALITIES["classification"]))
+    found = (record.get(name) for name in MAIN_QUALITY.get(record.workload.task, MAIN_QUALITY["classification"]))
     return next((m for m in found if m is not None and m.value is not None), None)
 
 
@@ -105,9 +100,22 @@ def quality_name(quality: Measurement) -> str:
     return quality.name.removeprefix("quality.")
 
 
-def quality_value(quality: Measurement) -> str:
-    """`94.2 %` for an accuracy, else the figure with four digits."""
+def quality_value(record: AuditRecord, quality: Measurement) -> float:
+    """The figure, or its mean where the profile names several seeds."""
+    seeds = over_seeds(record, quality.name)
     assert quality.value is not None
-    if quality.name == "quality.accuracy":
-        return units.percent(quality.value)
-    return units.number(float(quality.value), 4)
+    return float(quality.value) if seeds is None else seeds.mean
+
+
+def quality_shown(name: str, value: float) -> str:
+    """`94.2 %` for an accuracy, else the figure with four digits."""
+    return units.percent(value) if name == "quality.accuracy" else units.number(value, 4)
+
+
+def seeds_shown(record: AuditRecord, quality: Measurement) -> str:
+    """How far a figure spreads over seeds, empty where there is one seed alone."""
+    seeds = over_seeds(record, quality.name)
+    if seeds is None:
+        return ""
+    low, high = (quality_shown(quality.name, end) for end in (seeds.low, seeds.high))
+    return f"mean of {seeds.n} seeds, {low} to {high}"

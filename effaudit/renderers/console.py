@@ -48,6 +48,7 @@ def render(records: Sequence[AuditRecord], examples: Examples | None = None, wid
         [line for text in told for line in wrap(text, "", "  ")],
         [line for text in obstacles(records) for line in wrap(f"Mind: {text}", "", "  ")],
         _blocks.ladder_block(records),
+        _blocks.denominator_block(records, width),
         per_element(records),
         _blocks.match_block(records),
         _blocks.control_block(records),
@@ -83,8 +84,8 @@ def show(text: str, file: TextIO | None = None) -> None:
 
 
 _TITLES = (
-    r"(?m)^(Cautions|Not available|Matched|Controls|From claim to clock|What runs, by difficulty of the examples"
-    r"|Skipped by layer|Skipped by class of tokens)\b"
+    r"(?m)^(Cautions|Not available|Matched|Controls|From claim to clock|FLOPs saved, as a share of three wholes"
+    r"|What runs, by difficulty of the examples|Skipped by layer|Skipped by class of tokens)\b"
 )
 
 

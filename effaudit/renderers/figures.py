@@ -10,6 +10,7 @@ from effaudit.record import AuditRecord
 from effaudit.renderers._shares import Examples
 from effaudit.renderers._topics import (
     controls,
+    denominators,
     difficulty,
     energy,
     ladder,
@@ -34,6 +35,7 @@ def drawings(records: Sequence[AuditRecord], examples: Examples | None = None) -
     """Every figure that the records can fill; the same bytes for the same records."""
     found = [
         ladder.drawing(records),
+        denominators.drawing(records),
         *quality.drawings(records),
         difficulty.drawing(records, examples or {}),
         layers.skip_drawing(records),

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from rich.cells import cell_len
 
 from effaudit.example_table import ExampleTable
-from effaudit.record import AuditRecord, Caution, LayerRow, ModuleRow
+from effaudit.record import AuditRecord, Caution, LayerRow, ModuleRow, SeedRow
 from effaudit.renderers import console, csv, html, markdown
 from effaudit.renderers._sentence import sentence
 from tests.fakes_findings import complete, with_layers
@@ -186,6 +186,17 @@ def test_the_interval_of_a_quality_is_that_of_the_change_that_is_named() -> None
     assert re.search(r"accuracy drops 12.00 points \[[4-8]\.\d\d, 1[6-9]\.\d\d\]\.", said)
 
 
+def test_quality_of_several_seeds_is_their_mean_with_its_spread() -> None:
+    def answers(name: str, first: float, second: float) -> AuditRecord:
+        measured = [figure("quality.accuracy", part, better="higher", source="measured") for part in (first, second)]
+        twin = SeedRow(seed=1, weights_sha256=None, measurements=(measured[1],))
+        return record(name, measurements=[measured[0]]).model_copy(update={"seeds": (twin,)})
+
+    text = console.render([answers("dense", 0.90, 0.94), answers("tsa", 0.80, 0.82)])
+    assert "dense is the reference: accuracy 92.0 % (mean of 2 seeds, 90.0 % to 94.0 %)" in text
+    assert "\ntsa            81.0 % m" in text
+
+
 def test_cautions_and_reasons_are_said_once_with_their_models() -> None:
     noisy = Caution(code="noisy", text="the machine was busy", hint="wait")
     records = [r.model_copy(update={"cautions": (noisy,)}) for r in everyone()]
@@ -295,6 +306,14 @@ tsa            ####.  70  .....  10
     assert fits(text)
 
 
+def test_one_cut_in_flops_is_shown_as_a_share_of_three_wholes() -> None:
+    assert """FLOPs saved, as a share of three wholes (%)
+               attention core       attention     whole model
+tsa                 ####.  75       ##...  50       ##...  30
+""" in console.render(complete())  # (50 - 34.95) / 50 of the whole model
+    assert "three wholes" not in console.render(everyone())  # whose attention was not counted apart
+
+
 def test_layers_that_do_not_fit_go_on_below() -> None:
     text = console.render([dense(), with_layers(tsa(), 8)])
     block = text[text.index("Skipped by layer") :].splitlines()
@@ -312,7 +331,7 @@ def test_controls_say_in_plain_words_whether_learning_gained_anything() -> None:
     ) in text
     assert (
         "tsa with constant routing: accuracy 93.8 %, -0.10 points [-0.40, 0.20]: the learned routing is not better, "
-        "the two are not distinguishable."
+        "the two are not distinguishable on 512 examples."
     ) in text
     assert "fixed random routing: not to be had (the profile names no such weights)." in text
 
@@ -320,8 +339,8 @@ def test_controls_say_in_plain_words_whether_learning_gained_anything() -> None:
 def test_matches_say_what_was_reached_and_what_was_out_of_reach() -> None:
     text = " ".join(console.render(complete()).split())
     assert (
-        "early_exit meets flops.executed of tsa (35.0 GFLOP) with threshold 0.830: 35.1 GFLOP on the calibration "
-        "split, 40.0 GFLOP against 35.0 GFLOP on the audited split, +14.45 %."
+        "early_exit meets flops.executed of tsa (35.0 GFLOP) with threshold 0.830: 35.1 GFLOP on 256 examples of the "
+        "calibration split, 40.0 GFLOP against 35.0 GFLOP on the audited split, +14.45 %."
     ) in text
     assert (
         "budgetformer does not meet routing.alpha_hard of tsa (0.440): every setting keeps more, within reach: 0.500 "

@@ -17,6 +17,7 @@ from tests.renderers.test_files import renamed
 SVG = "{http://www.w3.org/2000/svg}"
 ALL = [
     "ladder",
+    "denominators",
     "quality-flops",
     "quality-time",
     "difficulty",
@@ -96,7 +97,7 @@ def test_inline_figures_take_the_colours_of_the_page(drawn: list[Drawing]) -> No
         assert "http" not in text
         assert not {_style.INK, _style.PAPER, *_style.DARK_OF} & set(re.findall(r"#[0-9a-f]{6}", text))
         assert 'role="img"' in text
-    assert f"var({variable(_style.SERIES[0][0])})" in inline(drawn[1])
+    assert f"var({variable(_style.SERIES[0][0])})" in inline(drawn[2])
 
 
 def luminance(colour: str) -> float:

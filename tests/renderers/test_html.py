@@ -78,7 +78,7 @@ def text() -> str:
 def test_page_is_well_formed_with_headings_and_figures(text: str) -> None:
     page = Page(text)
     assert page.tags.count("h1") == 1
-    assert page.tags.count("svg") == page.tags.count("figure") == 12
+    assert page.tags.count("svg") == page.tags.count("figure") == 13
     assert len(page.ids) == len(set(page.ids))
     for section in SECTIONS:
         assert section in page.text

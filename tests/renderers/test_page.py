@@ -57,9 +57,9 @@ def test_it_asks_for_nothing_and_complains_of_nothing(tab: Tab, page: Path, widt
 def test_every_figure_has_a_size_and_the_page_never_scrolls_sideways(tab: Tab, page: Path, width: int) -> None:
     tab.open(page, width)
     sizes = all_of(tab, "figure svg", "[e.getBoundingClientRect().width, e.getBoundingClientRect().height]")
-    assert len(sizes) == 12
+    assert len(sizes) == 13
     assert min(min(size) for size in sizes) > 60
-    assert all_of(tab, "figure svg", "e.getAttribute('aria-label').length > 40") == [True] * 12
+    assert all_of(tab, "figure svg", "e.getAttribute('aria-label').length > 40") == [True] * 13
     assert tab.ask("document.documentElement.scrollWidth") <= width
 
 

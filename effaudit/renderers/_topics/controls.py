@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from effaudit import units
 from effaudit.record import AuditRecord, Control
-from effaudit.renderers._cells import NOTHING, Cell, Table, number, text
+from effaudit.renderers._cells import NOTHING, Cell, Table, count, number, percent, text
 from effaudit.renderers._layout import shorten
 from effaudit.renderers._topics import _style
 from effaudit.renderers._topics._drawing import Drawing
@@ -15,6 +15,7 @@ from effaudit.renderers._topics._drawing import Drawing
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
+_HEADS = ("control less model", "95 % interval", "FLOPs")
 KINDS: Mapping[str, str] = {
     "random": "random routing at the same rate",
     "constant": "constant routing",
@@ -30,7 +31,7 @@ def lines(records: Sequence[AuditRecord]) -> tuple[str, ...]:
 
 
 def table(records: Sequence[AuditRecord]) -> Table:
-    heads = ("model", "control", "draws", "quality", "value", "control less model", "95 % interval", "FLOPs", "note")
+    heads = ("model", "control", "draws", "examples", "runs", "quality", "value", *_HEADS, "note")
     rows = tuple(_row(record, control) for record in records for control in record.controls)
     return Table("Against controls", heads, rows)
 
@@ -82,7 +83,8 @@ def _verdict(record: AuditRecord, control: Control) -> str:
         return "no interval, so nothing is shown"
     low, high = control.interval
     if low <= 0 <= high:
-        return f"{own} is not better, the two are not distinguishable"
+        on = "" if control.n_examples is None else f" on {control.n_examples} examples"
+        return f"{own} is not better, the two are not distinguishable{on}"
     measurement = record.get(control.measurement)
     is_higher_better = measurement is not None and measurement.better == "higher"
     return f"{own} is {'better' if (high < 0) == is_higher_better else 'worse'}"
@@ -93,7 +95,9 @@ def _row(record: AuditRecord, control: Control) -> tuple[Cell, ...]:
     return (
         text(record.model.name),
         text(KINDS[control.kind]),
-        Cell(str(control.n_draws), control.n_draws),
+        count(control.n_draws),
+        Cell(NOTHING) if control.n_examples is None else count(control.n_examples),
+        percent(control.rate),
         text(control.measurement.removeprefix("quality.")),
         Cell(_value(control), number(control.value)),
         Cell(_difference(control) if control.difference is not None else NOTHING, number(control.difference)),

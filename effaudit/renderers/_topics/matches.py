@@ -30,7 +30,12 @@ def _sentence(record: AuditRecord, match: Match, records: Sequence[AuditRecord])
     setting = f"{match.knob} {units.number(match.setting)}"
     reached = units.quantity(match.reached, unit)
     residual = _residual(record, match, records)
-    return f"{record.model.name} meets {aim} with {setting}: {reached} on the calibration split{residual}."
+    return f"{record.model.name} meets {aim} with {setting}: {reached} on {_where(match)}{residual}."
+
+
+def _where(match: Match) -> str:
+    on = "" if match.n_examples is None else f"{match.n_examples} examples of "
+    return f"{on}the calibration split"
 
 
 def _residual(record: AuditRecord, match: Match, records: Sequence[AuditRecord]) -> str:

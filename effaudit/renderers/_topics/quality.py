@@ -12,7 +12,7 @@ from effaudit.renderers._cells import MARKS, Cell, Table, number, quantity, text
 from effaudit.renderers._layout import shorten
 from effaudit.renderers._topics import _style
 from effaudit.renderers._topics._drawing import Drawing
-from effaudit.renderers._words import main_quality, quality_name, quality_value
+from effaudit.renderers._words import main_quality, quality_name, quality_shown, quality_value
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -39,7 +39,7 @@ class Point:
 
     @property
     def y(self) -> float:
-        return _known(self.quality)
+        return quality_value(self.record, self.quality)
 
 
 def drawings(records: Sequence[AuditRecord]) -> list[Drawing]:
@@ -112,7 +112,7 @@ def _table(title: str, points: Sequence[Point]) -> Table:
         (
             text(p.record.model.name),
             quantity(p.cost.value, p.cost.unit, MARKS[p.cost.source]),
-            Cell(f"{quality_value(p.quality)} {MARKS[p.quality.source]}", p.y),
+            Cell(f"{quality_shown(p.quality.name, p.y)} {MARKS[p.quality.source]}", p.y),
             text("yes" if p.is_on_front else "no"),
         )
         for p in points
