@@ -344,7 +344,7 @@ def record_from(data: object, path: Path) -> AuditRecord:
     Raises EffauditError when it is no record, or has a newer schema.
     """
     version = data.get("schema_version") if isinstance(data, dict) else None
-    if not isinstance(version, int) or version < 1:
+    if not isinstance(version, int):
         raise EffauditError(f"`{path}` is not an effaudit record: no schema_version")
     if version < 1:
         raise EffauditError(f"`{path}` has record schema {version}, this effaudit reads from 1 on", "audit again")
