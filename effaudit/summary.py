@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from math import sqrt
 
+import numpy as np
+
 from effaudit import stats
-from effaudit.comparison import is_machine_bound, is_other_percentile
+from effaudit.comparison import QUALITY_COLUMNS, is_machine_bound, is_other_percentile
 from effaudit.profile_spec import Spec
 from effaudit.record import AuditRecord, Better, Environment, Measurement, Source, WorkloadInfo
 
@@ -90,7 +92,7 @@ def summarise(record: AuditRecord) -> Summary:
         is_routed=_is_routed(record),
         machine=_machine(record.environment),
         workload=record.workload.model_copy(update={"class_names": ()}),
-        figures=tuple(_figure(m, record.workload) for m in record.measurements),
+        figures=tuple(_figure(m, record) for m in record.measurements),
     )
 
 
@@ -107,15 +109,15 @@ def _is_routed(record: AuditRecord) -> bool:
     return routed is None or routed != dense
 
 
-def _figure(m: Measurement, workload: WorkloadInfo) -> Figure:
+def _figure(m: Measurement, record: AuditRecord) -> Figure:
     digits = COUNTED_DIGITS if m.source == "counted" else MEASURED_DIGITS
     value = _rounded(m.value, digits) if isinstance(m.value, float) else m.value
     figure = Figure(name=m.name, unit=m.unit, better=m.better, source=m.source, value=value)
     if m.value is None:
         return figure.model_copy(update={"reason": m.method})
     if figure.is_quality:
-        error = _standard_error(m.value, workload.n_examples) if m.name == "quality.accuracy" else None
-        return figure.model_copy(update={"n": workload.n_examples, "standard_error": error})
+        error = _standard_error(m.name, m.value, record)
+        return figure.model_copy(update={"n": record.workload.n_examples, "standard_error": error})
     if is_machine_bound(m) and m.unit != "B":
         interval, reason = _timed_interval(m)
         spread = {"n": len(m.samples), "interval": interval, "reason": reason}
@@ -123,9 +125,21 @@ def _figure(m: Measurement, workload: WorkloadInfo) -> Figure:
     return figure
 
 
-def _standard_error(accuracy: float, n: int) -> float | None:
-    """That of a share of examples; tokens of one example are not independent of each other."""
-    return _rounded(sqrt(accuracy * (1 - accuracy) / n)) if n and 0 <= accuracy <= 1 else None
+def _standard_error(name: str, mean: float, record: AuditRecord) -> float | None:
+    """That of a mean over examples, each weighted by the answers asked of it; accuracy has one without the table too.
+
+    Answers of one example depend on each other, so the examples are what is independent.
+    """
+    column, unit = QUALITY_COLUMNS.get(name, ("", 1.0))
+    if record.table is None or column not in record.table:
+        n = record.workload.n_examples
+        is_share = name == "quality.accuracy" and n > 0 and 0 <= mean <= 1
+        return _rounded(sqrt(mean * (1 - mean) / n)) if is_share else None
+    values = record.table[column]
+    weights = record.table["n_asked"] if "n_asked" in record.table else np.ones(len(values))
+    weights = np.where(np.isnan(values), 0.0, weights)
+    deviations = np.nan_to_num(values) / unit - mean
+    return _rounded(float(np.sqrt(np.sum((weights * deviations) ** 2)) / np.sum(weights)))
 
 
 def _timed_interval(m: Measurement) -> tuple[tuple[float, float] | None, str]:

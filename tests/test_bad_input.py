@@ -183,7 +183,7 @@ def damaged(folder: Path, kind: str) -> Path:
         ("text", "is not JSON"),
         ("truncated", "is not JSON"),
         ("newer", "has record schema 99, this effaudit reads up to 1"),
-        ("older", "is not an effaudit record"),  # 1 was the first
+        ("older", "has record schema 0, this effaudit reads from 1 on"),
         ("other", "is not an effaudit record"),
         ("list", "no document of records"),
         ("no record", "is not a valid record: created_utc: Field required"),

@@ -14,7 +14,7 @@ from effaudit.record import AuditRecord, load_record, to_json
 from effaudit.training_jobs import Job
 from tests.conftest import Cli
 from tests.fakes_profiles import save_run, write_profile
-from tests.fakes_records import WORKLOAD, dense, figure, record, tsa
+from tests.fakes_records import WORKLOAD, dense, record, tsa
 
 COMMANDS = ("profile", "compare", "report", "gate", "baseline", "train", "list", "doctor")
 
@@ -141,77 +141,6 @@ def test_report_without_a_record_takes_the_newest_run(cli: Cli, tmp_path: Path) 
         os.utime(tmp_path / "reports" / "runs" / name / "dense.json", (1_000_000 - age, 1_000_000 - age))
     (tmp_path / "reports" / "runs" / "without records").mkdir()
     assert cli("report", "--csv").out == "reports/runs/newer/report.csv\n"
-
-
-def test_gate_tells_a_regression_by_its_exit_code_alone(cli: Cli, tmp_path: Path) -> None:
-    for name, flops in (("base", 100), ("same", 100), ("worse", 102)):
-        save_run(tmp_path / name, [record("m", measurements=[figure("flops.executed", flops, "FLOP")])])
-    save_run(tmp_path / "other", [record("n", measurements=[figure("flops.executed", 100, "FLOP")])])
-    update = cli("baseline", "update", "base")
-    assert update.code == 0
-    assert update.out.endswith("wrote profiles/baselines/example.json\n")
-    baseline = ("--baseline", "profiles/baselines/example.json")
-    assert cli("gate", "same", *baseline).code == 0
-    worse = cli("gate", "worse/m.json", *baseline)
-    assert worse.code == 1
-    assert "regressed" in worse.out
-    assert cli("gate", "worse", *baseline, "--tolerance", "flops.executed=5%").code == 0
-    assert cli("gate", "worse", *baseline, "--tolerance", "flops.executed=0.01").code == 1
-    assert cli("gate", "other", *baseline).code == 2
-    told = json.loads(cli("gate", "worse", *baseline, "--json").out)
-    assert told["exit_code"] == 1
-    assert told["rows"][0]["verdict"] == "regressed"
-    assert "m flops.executed: 100 FLOP -> 102 FLOP (+2.00 %)" in cli("baseline", "update", "worse").out
-    assert cli("baseline", "update", "worse").out.startswith("nothing changes\n")
-    assert cli("gate", "worse").code == 0  # the baseline of the records' profile
-
-
-def test_gate_writes_for_build_servers(cli: Cli, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    for name, flops in (("base", 100), ("worse", 102)):
-        save_run(tmp_path / name, [record("m", measurements=[figure("flops.executed", flops, "FLOP")])])
-    summary = tmp_path / "summary.md"
-    summary.write_text("what another step said\n", encoding="utf-8")
-    monkeypatch.setenv("GITHUB_STEP_SUMMARY", str(summary))
-    monkeypatch.setenv("FORCE_COLOR", "1")
-    gate = ("gate", "worse", "--baseline", "base/m.json", "--junit", "out/junit.xml", "--github")
-    table = cli(*gate)
-    assert table.code == 1
-    assert "\x1b" not in table.out
-    assert table.out.splitlines()[-1].startswith(
-        "::error file=base/m.json,title=effaudit%3A m flops.executed regressed::"
-    )
-    assert "<failure" in (tmp_path / "out" / "junit.xml").read_text(encoding="utf-8")
-    markdown = cli(*gate[:4], "--markdown")
-    said = summary.read_text(encoding="utf-8")
-    assert said == f"what another step said\n{markdown.out}{markdown.out}"
-    told = cli(*gate, "--json")
-    assert json.loads(told.out)["outcome"] == "regressed"
-    assert told.err.startswith("::error")
-    refused = cli("gate", "worse", "--baseline", "base/m.json", "--json", "--markdown")
-    assert refused.code == 2
-    assert "both go to stdout" in refused.err
-    monkeypatch.setenv("GITHUB_STEP_SUMMARY", str(tmp_path))
-    assert "cannot append" in cli("gate", "base", "--baseline", "base/m.json").err
-
-
-def test_a_profiles_tolerances_apply_and_the_command_line_goes_before_them(cli: Cli, tmp_path: Path) -> None:
-    path = write_profile(tmp_path, models=["dense"])
-    assert cli("baseline", "update", path).code == 0
-    smaller = {"d_model": 16, "n_layers": 1, "n_heads": 2, "d_ff": 16}
-    write_profile(tmp_path, models=["dense"], gate={"tolerances": {"flops.executed": "1%", "flops.dense": "0.9"}})
-    assert cli("gate", path, "--quiet").code == 0
-    write_profile(tmp_path, models=["dense"], size=smaller, gate={"tolerances": {"flops.dense": "10%"}})
-    assert cli("gate", path, "--quiet").code == 1  # flops.dense has no better direction
-    assert cli("gate", path, "--quiet", "--tolerance", "flops.dense=80%").code == 0
-    write_profile(tmp_path, models=["dense"], gate={"tolerances": {"latency.p50": "5%"}})
-    assert "no `latency.p50` among the measurements of the baseline" in cli("gate", path).err
-
-
-def test_gate_and_baseline_audit_a_profile_first(cli: Cli, tmp_path: Path) -> None:
-    path = write_profile(tmp_path, models=["dense"])
-    assert cli("baseline", "update", path, "--out", "b.json", "--quiet").err == ""
-    assert cli("gate", path, "--baseline", "b.json").code == 0
-    assert len(list((tmp_path / "reports" / "runs").iterdir())) == 2
 
 
 def test_profile_shows_one_model_and_saves_its_record(cli: Cli, tmp_path: Path) -> None:

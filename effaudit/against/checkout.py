@@ -64,7 +64,7 @@ def import_paths(top: Path) -> list[str]:
     Where nothing is imported from the tree, its code may be installed as a copy: then from where sources lie by custom.
     """
     named = [path for path in os.environ.get("PYTHONPATH", "").split(os.pathsep) if path]
-    inside = [path for path in (*named, *sys.path) if path and _is_inside(path, top) and not _is_packages(path)]
+    inside = [path for path in (*named, *sys.path) if path and _is_inside(path, top) and not _is_packages(path, top)]
     custom = top / "src" if (top / "src").is_dir() else top
     return list(dict.fromkeys(os.path.abspath(path) for path in (*(inside or [str(custom)]), *named)))
 
@@ -78,9 +78,10 @@ def _is_inside(path: str | Path, top: Path) -> bool:
     return Path(path).resolve().is_relative_to(top.resolve())
 
 
-def _is_packages(path: str) -> bool:
+def _is_packages(path: str, top: Path) -> bool:
     """Whether it is where packages are installed: an environment often lies in the repository."""
-    return path.endswith(("site-packages", "dist-packages", ".zip")) or path.startswith((sys.prefix, sys.base_prefix))
+    is_of_environment = _is_inside(sys.prefix, top) and _is_inside(path, Path(sys.prefix))
+    return is_of_environment or path.endswith(("site-packages", "dist-packages", ".zip"))
 
 
 def _profile(target: str, top: Path, tree: Path) -> str:

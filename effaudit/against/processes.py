@@ -7,7 +7,7 @@ import os
 import subprocess
 import threading
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -15,6 +15,7 @@ from typing import Any
 
 from effaudit.errors import EffauditError
 
+INTERRUPTED = 0.01  # share of its time that a run waited for a CPU, from which on it tells nothing
 WORKER = Path(__file__).with_name("worker.py")
 # `python worker.py` would put this folder on the path, `python -c` the current one: neither is the revision's.
 _LAUNCH = "import runpy, sys; sys.path[:] = [p for p in sys.path if p]; sys.argv = sys.argv[1:]; "
@@ -44,14 +45,15 @@ class TimedModel:
 
 @dataclass(frozen=True)
 class Turn:
-    """Seconds of each run, and whether the kernel took the CPU away during it."""
+    """Seconds of each run, and how long of that it waited for a CPU that others had."""
 
     seconds: tuple[float, ...]
-    interrupted: tuple[bool, ...]
+    waited: tuple[float, ...]
 
     @property
     def clean(self) -> tuple[float, ...]:
-        return tuple(s for s, was in zip(self.seconds, self.interrupted, strict=True) if not was)
+        """The runs that nothing interrupted."""
+        return tuple(s for s, w in zip(self.seconds, self.waited, strict=True) if w <= INTERRUPTED * s)
 
 
 class Worker:
@@ -89,7 +91,7 @@ class Worker:
         except BrokenPipeError:
             raise self._died() from None
         found = self._answer(limit_s)
-        return Turn(tuple(found["seconds"]), tuple(found["interrupted"]))
+        return Turn(tuple(found["seconds"]), tuple(found["waited"]))
 
     def _answer(self, limit_s: float) -> Any:
         """The next line of JSON."""
@@ -123,7 +125,8 @@ class Worker:
         self._process.wait()
         for stream in (self._process.stdin, self._process.stdout, self._errors):
             assert stream is not None
-            stream.close()
+            with suppress(BrokenPipeError):  # a question that it did not read any more
+                stream.close()
 
 
 @contextmanager

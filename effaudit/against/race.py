@@ -10,7 +10,7 @@ import numpy as np
 
 from effaudit.against.processes import Side
 from effaudit.against.sequential import ALPHA, Look, SequentialTest
-from effaudit.against.session import Session, Timing
+from effaudit.against.session import Clock, Session, Timing
 
 BUSY = 0.5  # share of interrupted runs from which on there is no free CPU
 
@@ -69,7 +69,8 @@ class _Race:
     tolerance: float
     max_seconds: float
     progress: Progress
-    start: float = field(default_factory=time.monotonic)
+    clock: Clock
+    start: float
     duels: dict[str, Duel] = field(default_factory=dict)
     noise: dict[str, float] = field(default_factory=dict)
     lone: tuple[tuple[str, ...], tuple[str, ...]] = ((), ())
@@ -78,7 +79,7 @@ class _Race:
 
     @property
     def elapsed(self) -> float:
-        return time.monotonic() - self.start
+        return self.clock() - self.start
 
     def run(self) -> Outcome:
         obstacle = ""
@@ -91,7 +92,7 @@ class _Race:
         return Outcome(self.duels, self.noise, *self.lone, self.n_sessions, self.n_busy, self.elapsed, obstacle)
 
     def _timing(self) -> Timing:
-        return Timing(self.start + self.max_seconds, self.tolerance)
+        return Timing(self.start + self.max_seconds, self.tolerance, self.clock)
 
     def _look_at_noise(self) -> str:
         """The base against itself: what a round varies by where nothing differs; the reason to go no further."""
@@ -132,9 +133,16 @@ class _Race:
                 duel.look = duel.test.look(self.elapsed / self.max_seconds) or duel.look
 
 
-def race(base: Side, current: Side, tolerance: float, max_seconds: float, progress: Progress) -> Outcome:
+def race(
+    base: Side,
+    current: Side,
+    tolerance: float,
+    max_seconds: float,
+    progress: Progress,
+    clock: Clock = time.monotonic,
+) -> Outcome:
     """Raises EffauditError when a side does not run, or when the sides run different work."""
-    return _Race(base, current, tolerance, max_seconds, progress).run()
+    return _Race(base, current, tolerance, max_seconds, progress, clock, clock()).run()
 
 
 def _no_free_cpu(session: Session) -> str:

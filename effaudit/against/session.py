@@ -37,10 +37,10 @@ class Rounds:
     n_interrupted: int = 0
 
     def add(self, first: Turn, second: Turn) -> None:
-        """A round; runs during which the CPU was taken away are left out, whatever they took."""
+        """A round; runs that waited for a CPU are left out, whatever they took."""
         for turn in (first, second):
             self.n_runs += len(turn.seconds)
-            self.n_interrupted += sum(turn.interrupted)
+            self.n_interrupted += len(turn.seconds) - len(turn.clean)
         if first.clean and second.clean:
             self.first_s.append(float(np.median(first.clean)))
             self.second_s.append(float(np.median(second.clean)))
@@ -74,7 +74,7 @@ class Session:
 
     @property
     def interrupted(self) -> float:
-        """The share of runs during which the CPU was taken away."""
+        """The share of runs that waited for a CPU."""
         n = sum(rounds.n_runs for rounds in self.rounds.values())
         return sum(rounds.n_interrupted for rounds in self.rounds.values()) / n if n else 0.0
 

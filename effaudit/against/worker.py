@@ -14,6 +14,7 @@ import os
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TextIO
@@ -21,6 +22,7 @@ from typing import TYPE_CHECKING, Any, TextIO
 if TYPE_CHECKING:
     from effaudit.workload import Batch, Workload
 
+SCHEDSTAT = Path("/proc/thread-self/schedstat")  # ns on a CPU, ns waiting for one, time slices
 MAX_BATCHES = 8  # held a model
 WARMUP_RUNS = 2  # of each batch, before anything is timed
 
@@ -42,19 +44,19 @@ class Timed:
 
 def main(target: str, folder: str) -> int:
     """Answers until stdin is closed."""
-    answers = os.fdopen(os.dup(1), "w", encoding="utf-8")
-    os.dup2(2, 1)  # whatever a library prints is no answer
-    models = load(target, Path(folder))
-    for model in models:
-        for index in range(len(model.batches)):
-            for _ in range(WARMUP_RUNS):
-                model.run(index)
-    gc.collect()
-    gc.disable()
-    _say(answers, [_described(model) for model in models])
-    for line in sys.stdin:
-        question = json.loads(line)
-        _say(answers, turn(models[question["model"]], question["batch"], question["n"], question["cpu"]))
+    with os.fdopen(os.dup(1), "w", encoding="utf-8") as answers:
+        os.dup2(2, 1)  # whatever a library prints is no answer
+        models = load(target, Path(folder))
+        for model in models:
+            for index in range(len(model.batches)):
+                for _ in range(WARMUP_RUNS):
+                    model.run(index)
+        gc.collect()
+        gc.disable()
+        _say(answers, [_described(model) for model in models])
+        for line in sys.stdin:
+            question = json.loads(line)
+            _say(answers, turn(models[question["model"]], question["batch"], question["n"], question["cpu"]))
     return 0
 
 
@@ -92,8 +94,8 @@ def spread(batches: Iterator[Batch]) -> tuple[Batch, ...]:
     return tuple(held)
 
 
-def turn(model: Timed, batch: int, n: int, cpu: int | None) -> dict[str, list[Any]]:
-    """Seconds of `n` runs of a batch, and whether each was interrupted; a run before them warms the caches up.
+def turn(model: Timed, batch: int, n: int, cpu: int | None) -> dict[str, list[float]]:
+    """Seconds of `n` runs of a batch, and how long each waited for a CPU; a run before them warms the caches up.
 
     `cpu` is the one to run on, so that both revisions of a round run on the same.
     """
@@ -102,26 +104,32 @@ def turn(model: Timed, batch: int, n: int, cpu: int | None) -> dict[str, list[An
     if cpu is not None:
         os.sched_setaffinity(0, {cpu})
     torch.set_num_threads(model.threads)
-    interruptions = _interruptions()
     model.run(batch)
-    seconds, interrupted = [], []
-    for _ in range(n):
-        before, start = interruptions(), time.perf_counter()
-        model.run(batch)
-        seconds.append(time.perf_counter() - start)
-        interrupted.append(interruptions() != before)
-    return {"seconds": seconds, "interrupted": interrupted}
+    seconds, waited = [], []
+    with waiting_clock() as wait_s:
+        for _ in range(n):
+            before, start = wait_s(), time.perf_counter()
+            model.run(batch)
+            seconds.append(time.perf_counter() - start)
+            waited.append(wait_s() - before)
+    return {"seconds": seconds, "waited": waited}
 
 
-def _interruptions() -> Callable[[], int]:
-    """How often the kernel took the CPU away from this thread for another; always 0 where it does not tell."""
+@contextmanager
+def waiting_clock() -> Iterator[Callable[[], float]]:
+    """Seconds that this thread was ready to run while others had the CPU; always 0 where the kernel does not tell."""
     try:
-        import resource
+        file = SCHEDSTAT.open("rb", buffering=0)
+    except OSError:
+        yield lambda: 0.0
+        return
 
-        kind = resource.RUSAGE_THREAD
-    except (ImportError, AttributeError):
-        return lambda: 0
-    return lambda: resource.getrusage(kind).ru_nivcsw
+    def read() -> float:
+        file.seek(0)
+        return int(file.read().split()[1]) * 1e-9
+
+    with file:
+        yield read
 
 
 def _described(model: Timed) -> dict[str, Any]:
