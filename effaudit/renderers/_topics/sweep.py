@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from effaudit import units
 from effaudit.record import AuditRecord
 from effaudit.renderers._cells import MARKS, NOTHING, Cell, Table, quantity, text
-from effaudit.renderers._words import main_quality, quality_name, quality_value
+from effaudit.renderers._words import main_quality, quality_name, quality_shown, quality_value
 from effaudit.sweep_table import Grid, Place, grids
 
 BEST = "*"
@@ -71,7 +71,9 @@ def _place(grid: Grid, cell: Place) -> str:
 
 def _quality(record: AuditRecord) -> Cell:
     found = main_quality(record)
-    return Cell(NOTHING) if found is None else Cell(f"{quality_value(found)} {MARKS[found.source]}")
+    if found is None:
+        return Cell(NOTHING)
+    return Cell(f"{quality_shown(found.name, quality_value(record, found))} {MARKS[found.source]}")
 
 
 def _figure(record: AuditRecord, name: str) -> Cell:
