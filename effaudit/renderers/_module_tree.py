@@ -13,7 +13,7 @@ from effaudit.renderers._layout import bar, left, right, shorten, wrap
 _NAME, _FIGURE, _SHARE, _BAR, _CALLS = 30, 12, 8, 14, 9
 _OWN = "· "  # leads what a module does itself, outside those below it
 
-_KEY = f"{_OWN}work of the module itself; per element and gather, scatter are no part of FLOPs and shares"
+_KEY = f"{_OWN}work of the module itself, of a folded one with all below; what is no product has no share"
 
 PER_ELEMENT = f"{_OWN}per element"
 GATHERED = f"{_OWN}gather, scatter"
