@@ -1,4 +1,4 @@
-"""The parts of a comparison that a terminal shows below its table: ladder, budgets, skips, matches, controls."""
+"""The parts of a comparison that a terminal shows below its table: ladder, budgets, skips, matches."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from effaudit.renderers._cells import MARKS
 from effaudit.renderers._grid import bar_grid
 from effaudit.renderers._layout import WIDTH, bar, left, right, wrap
 from effaudit.renderers._shares import Examples, by_layer, by_level, by_token_class
-from effaudit.renderers._topics import controls, denominators, matches
+from effaudit.renderers._topics import denominators, matches
 from effaudit.renderers._topics.ladder import ladders
 
 _NAME_WIDTH, _BAR_WIDTH = 13, 20
@@ -44,10 +44,6 @@ def token_class_block(records: Sequence[AuditRecord], width: int = WIDTH) -> lis
 
 def match_block(records: Sequence[AuditRecord]) -> list[str]:
     return _titled("Matched", matches.lines(records))
-
-
-def control_block(records: Sequence[AuditRecord]) -> list[str]:
-    return _titled("Controls", controls.lines(records))
 
 
 def _titled(title: str, sentences: Sequence[str]) -> list[str]:

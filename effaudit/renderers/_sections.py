@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from effaudit.record import AuditRecord
+from effaudit.renderers import _control_words as control_words
 from effaudit.renderers._cells import Table
 from effaudit.renderers._shares import Examples
 from effaudit.renderers._topics import (
@@ -83,7 +84,7 @@ def _controls(records: Sequence[AuditRecord], examples: Examples) -> Section:
     drawn = _drawn(controls.drawing(records))
     rows = controls.table(records)
     tables = (rows,) if rows.rows and not drawn else ()
-    return Section("controls", "Against controls", intro, drawn, controls.lines(records), tables)
+    return Section("controls", "Against controls", intro, drawn, control_words.lines(records), tables)
 
 
 def _matches(records: Sequence[AuditRecord], examples: Examples) -> Section:

@@ -15,6 +15,7 @@ from effaudit import units
 from effaudit.ladder import is_reference
 from effaudit.record import AuditRecord
 from effaudit.renderers import _blocks
+from effaudit.renderers._control_block import control_block
 from effaudit.renderers._in_depth import headers, notes, render_profile
 from effaudit.renderers._layout import WIDTH, shorten, wrap
 from effaudit.renderers._per_element import per_element
@@ -51,7 +52,7 @@ def render(records: Sequence[AuditRecord], examples: Examples | None = None, wid
         _blocks.denominator_block(records, width),
         per_element(records),
         _blocks.match_block(records),
-        _blocks.control_block(records),
+        control_block(records),
         _blocks.difficulty_block(records, examples or {}, width),
         _blocks.layer_block(records, width),
         _blocks.token_class_block(records, width),

@@ -6,6 +6,7 @@ import re
 from collections.abc import Sequence
 
 from effaudit.record import AuditRecord
+from effaudit.renderers import _control_words as control_words
 from effaudit.renderers._cells import Table
 from effaudit.renderers._layout import printable
 from effaudit.renderers._sentence import sentence
@@ -23,6 +24,7 @@ def render(records: Sequence[AuditRecord], examples: Examples | None = None) -> 
     """The sentences and the table in view, what they rest on folded away."""
     told = [sentence(record, records) for record in records]
     tables = [
+        controls.table(records),
         ladder.table(records),
         difficulty.table(records, examples or {}),
         difficulty.following(records, examples or {}),
@@ -37,7 +39,7 @@ def render(records: Sequence[AuditRecord], examples: Examples | None = None) -> 
         _side_by_side(records),
         [f"**Mind:** {escape(text)}" for text in obstacles(records)],
         _titled("Matched", _list(matches.lines(records))),
-        _titled("Controls", _list(controls.lines(records))),
+        _titled("Controls", _list(control_words.lines(records))),
         *(_folded(table) for table in tables if table.rows),
         _titled("Cautions", _notes(cautions(records))),
         _titled("Not available", _notes(missing(records))),
