@@ -83,8 +83,8 @@ def ratio_interval(before: Sequence[float], after: Sequence[float], seed: int = 
     """Interval of median(after) / median(before), samples paired by index (same batch, same round).
 
     Pairs are drawn together, so that what moves both samples of a pair alike cancels. None for fewer
-    than MIN_INTERVAL_SAMPLES pairs or a `before` that is not positive; samples beyond the shorter
-    sequence are left out.
+    than MIN_INTERVAL_SAMPLES pairs, a `before` that is not positive or a ratio beyond the range of floats;
+    samples beyond the shorter sequence are left out.
     """
     n = min(len(before), len(after))
     first: Floats = np.asarray(before[:n], dtype=np.float64)
@@ -92,8 +92,10 @@ def ratio_interval(before: Sequence[float], after: Sequence[float], seed: int = 
     if n < MIN_INTERVAL_SAMPLES or first.min() <= 0:
         return None
     drawn = _resamples(n, seed)
-    ratios: Floats = np.median(second[drawn], axis=1) / np.median(first[drawn], axis=1)
-    return _interval(float(np.median(second) / np.median(first)), ratios)
+    with np.errstate(over="ignore"):
+        ratios: Floats = np.median(second[drawn], axis=1) / np.median(first[drawn], axis=1)
+        ratio = float(np.median(second) / np.median(first))
+    return _interval(ratio, ratios) if np.isfinite(ratios).all() else None
 
 
 @dataclass(frozen=True)

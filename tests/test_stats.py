@@ -43,6 +43,7 @@ def test_pairing_takes_out_what_moves_both():
     interval = stats.ratio_interval(drift, [0.9 * x for x in drift])
     assert (interval.low, interval.high) == pytest.approx((0.9, 0.9))
     assert stats.ratio_interval([0.0] * 9, [1.0] * 9) is None
+    assert stats.ratio_interval([5e-324] + [1.0] * 5, [1.0] + [0.0] * 5) is None
 
 
 def test_coverage_of_the_interval_is_near_its_level():
