@@ -4,18 +4,15 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
 from itertools import chain, islice
 
 import numpy as np
 import numpy.typing as npt
-import torch
 from tokenizers import Tokenizer
-from torch import Tensor
 
 from effaudit.datasets._dataset import Dataset, TextExample
+from effaudit.datasets._encoded import Encoded, Tally, collate, encoded_as_own
 from effaudit.datasets._model_tokenizer import ModelTokenizer
 from effaudit.datasets._tokenize import PADDING, SEPARATOR, UNKNOWN, word_tokenizer
 from effaudit.errors import EffauditError
@@ -25,32 +22,6 @@ from effaudit.workload import Batch, Split
 POOL = 64  # batches sorted by length together: little padding, and little memory
 UNBALANCED_RATIO = 3  # the largest class over the smallest
 UNBALANCED_SHARE = 0.8  # of the largest class
-
-Ids = npt.NDArray[np.int32]
-
-
-@dataclass(frozen=True)
-class _Encoded:
-    """One example as ids, (T,) with T >= 1."""
-
-    ids: Ids
-    label: int
-    index: int
-    difficulty: float | None
-    segments: Ids | None = None
-
-
-@dataclass
-class _Tally:
-    """What one pass over a split has noticed so far."""
-
-    n_examples: int = 0
-    n_words: int = 0
-    n_unknown: int = 0
-    n_truncated: int = 0
-    n_empty: int = 0
-    n_nul: int = 0
-    labels: Counter[int] = field(default_factory=Counter)
 
 
 class TextClassification(Dataset):
@@ -82,8 +53,8 @@ class TextClassification(Dataset):
             self.tokenizer = tokenizer or self._fitted_tokenizer(vocab_size)
             self._padding, self._unknown = self._id_of(PADDING), self._id_of(UNKNOWN)
         self.vocab_size = self.tokenizer.get_vocab_size()
-        self._tallies: dict[Split, _Tally] = {}  # of the longest pass over each split
-        self._training: list[_Encoded] | None = None
+        self._tallies: dict[Split, Tally] = {}  # of the longest pass over each split
+        self._training: list[Encoded] | None = None
 
     def batches(self, split: Split, batch_size: int, limit: int | None = None) -> Iterator[Batch]:
         is_empty = True
@@ -91,7 +62,7 @@ class TextClassification(Dataset):
             is_empty = False
             pool.sort(key=lambda example: len(example.ids))
             for start in range(0, len(pool), batch_size):
-                yield self._collate(pool[start : start + batch_size])
+                yield collate(pool[start : start + batch_size], self._padding)
         if is_empty:
             raise _empty(split)
 
@@ -103,7 +74,7 @@ class TextClassification(Dataset):
         epoch, skipped = divmod(first_step, -(-len(self._training) // batch_size))
         while True:
             for chosen in self._epoch(batch_size, seed, epoch)[skipped:]:
-                yield self._collate([self._training[i] for i in chosen])
+                yield collate([self._training[i] for i in chosen], self._padding)
             epoch, skipped = epoch + 1, 0
 
     def sha256(self, split: Split) -> str:
@@ -136,8 +107,8 @@ class TextClassification(Dataset):
             )
         return found
 
-    def _encoded_pools(self, split: Split, size: int, limit: int | None = None) -> Iterator[list[_Encoded]]:
-        tally = _Tally()
+    def _encoded_pools(self, split: Split, size: int, limit: int | None = None) -> Iterator[list[Encoded]]:
+        tally = Tally()
         stream = iter(islice(self._examples(split), limit))
         while chunk := list(islice(stream, size)):
             pool = self._encode(chunk, tally)
@@ -145,9 +116,9 @@ class TextClassification(Dataset):
                 self._tallies[split] = tally
             yield pool
 
-    def _encode(self, examples: Sequence[TextExample], tally: _Tally) -> list[_Encoded]:
+    def _encode(self, examples: Sequence[TextExample], tally: Tally) -> list[Encoded]:
         if self._own is not None:
-            return self._encode_as_own(self._own, examples, tally)
+            return encoded_as_own(self._own, examples, self._max_tokens, tally)
         assert self.tokenizer is not None
         texts = list(_all_texts(examples))
         tally.n_nul += sum("\0" in text for text in texts)
@@ -157,29 +128,12 @@ class TextClassification(Dataset):
         for example in examples:
             parts = [next(encodings).ids] if example.text_pair is None else [next(encodings).ids, next(encodings).ids]
             ids = np.array(self._joined(parts, tally), dtype=np.int32)
-            encoded.append(_Encoded(ids, example.label, tally.n_examples, example.difficulty))
+            encoded.append(Encoded(ids, example.label, tally.n_examples, example.difficulty))
             tally.n_examples += 1
             tally.labels[example.label] += 1
         return encoded
 
-    def _encode_as_own(self, own: ModelTokenizer, examples: Sequence[TextExample], tally: _Tally) -> list[_Encoded]:
-        texts = [e.text if e.text_pair is None else (e.text, e.text_pair) for e in examples]
-        encoded = []
-        for example, found in zip(examples, own.encode(texts, self._max_tokens), strict=True):
-            n_special = sum(found.special_tokens_mask)
-            tally.n_words += len(found.ids) - n_special
-            tally.n_unknown += 0 if own.unknown is None else found.ids.count(own.unknown)
-            tally.n_truncated += bool(found.overflowing)
-            tally.n_empty += len(found.ids) == n_special
-            ids = np.array(found.ids or [own.padding], dtype=np.int32)
-            has_segments = own.has_segments and example.text_pair is not None
-            segments = np.array(found.type_ids, dtype=np.int32) if has_segments else None
-            encoded.append(_Encoded(ids, example.label, tally.n_examples, example.difficulty, segments))
-            tally.n_examples += 1
-            tally.labels[example.label] += 1
-        return encoded
-
-    def _joined(self, parts: list[list[int]], tally: _Tally) -> list[int]:
+    def _joined(self, parts: list[list[int]], tally: Tally) -> list[int]:
         """One example's ids, cut to max_tokens."""
         assert self._unknown is not None
         for part in parts:
@@ -197,31 +151,6 @@ class TextClassification(Dataset):
         n_first = max(room - n_second, room - len(second))
         return [*first[:n_first], self._id_of(SEPARATOR), *second[:n_second]]
 
-    def _collate(self, examples: Sequence[_Encoded]) -> Batch:
-        lengths = [len(example.ids) for example in examples]
-        tokens = np.full((len(examples), max(lengths)), self._padding, dtype=np.int64)  # (B, T)
-        for row, example in zip(tokens, examples, strict=True):
-            row[: len(example.ids)] = example.ids
-        difficulty = [example.difficulty for example in examples if example.difficulty is not None]
-        return Batch(
-            tokens=torch.from_numpy(tokens),
-            mask=torch.arange(max(lengths)) < torch.tensor(lengths)[:, None],  # (B, T)
-            labels=torch.tensor([example.label for example in examples]),
-            index=torch.tensor([example.index for example in examples]),
-            is_padded=min(lengths) < max(lengths),
-            difficulty=torch.tensor(difficulty, dtype=torch.float32) if len(difficulty) == len(examples) else None,
-            segments=self._collated_segments(examples, tokens.shape),
-        )
-
-    def _collated_segments(self, examples: Sequence[_Encoded], shape: tuple[int, ...]) -> Tensor | None:
-        if all(example.segments is None for example in examples):
-            return None
-        segments = np.zeros(shape, dtype=np.int64)  # (B, T)
-        for row, example in zip(segments, examples, strict=True):
-            if example.segments is not None:
-                row[: len(example.segments)] = example.segments
-        return torch.from_numpy(segments)
-
     def _epoch(self, batch_size: int, seed: int, epoch: int) -> list[npt.NDArray[np.int64]]:
         """The epoch's batches as positions in the training split: random, of like length, in random order."""
         assert self._training is not None
@@ -235,7 +164,7 @@ class TextClassification(Dataset):
             batches += [pool[at : at + batch_size] for at in range(0, len(pool), batch_size)]
         return [batches[i] for i in random.permutation(len(batches))]
 
-    def _class_cautions(self, split: Split, tally: _Tally) -> Iterator[Caution]:
+    def _class_cautions(self, split: Split, tally: Tally) -> Iterator[Caution]:
         counts = {name: tally.labels[i] for i, name in enumerate(self.class_names)}
         most, least = max(counts, key=counts.__getitem__), min(counts, key=counts.__getitem__)
         share = counts[most] / tally.n_examples
@@ -259,7 +188,7 @@ def _empty(split: Split) -> EffauditError:
     return EffauditError(f"the {split} split has no examples", "check the file, or choose another split or limit")
 
 
-def _text_cautions(split: Split, tally: _Tally, max_tokens: int) -> Iterator[Caution]:
+def _text_cautions(split: Split, tally: Tally, max_tokens: int) -> Iterator[Caution]:
     found = {
         "truncated_texts": (tally.n_truncated, f"longer than {max_tokens} tokens and cut", "raise max_tokens"),
         "empty_texts": (tally.n_empty, "without a word, read as one unknown word", "check the text columns"),

@@ -6,46 +6,28 @@ transformers is imported when such a model is opened, not before.
 
 from __future__ import annotations
 
-import gc
-import logging
-import warnings
-from collections.abc import Iterator
-from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
-from types import ModuleType
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any
 
-import psutil
-import torch
 from pydantic import Field, field_validator
-from torch import nn
 
 from effaudit import device as devices
-from effaudit import units
 from effaudit.datasets._model_tokenizer import ModelTokenizer
 from effaudit.errors import EffauditError
 from effaudit.profile_spec import Integer, OwnConfig, validated
-from effaudit.record import Caution
 from effaudit.variants import _hf_files
+from effaudit.variants._hf_library import quiet, transformers
+from effaudit.variants._hf_loading import Checkpoint, Head, built, refuse_too_large
 from effaudit.variants._own import Opened, Order, OwnModel, OwnOptions
 
 TASKS = ("classification", "causal_lm")
 
-Head = Literal["encoder", "classification", "masked_lm", "causal_lm"]
-CLASSES: dict[Head, str] = {
-    "encoder": "AutoModel",
-    "classification": "AutoModelForSequenceClassification",
-    "masked_lm": "AutoModelForMaskedLM",
-    "causal_lm": "AutoModelForCausalLM",
-}
 ENDINGS: dict[str, Head] = {  # of the architecture that config.json names
     "ForSequenceClassification": "classification",
     "ForMaskedLM": "masked_lm",
     "ForCausalLM": "causal_lm",
     "LMHeadModel": "causal_lm",
 }
-ROOM = 1.1  # of the weights' own size: what loading holds beside them for a moment
 UNLIMITED = 10**6  # a tokenizer's length from which it means none
 
 
@@ -74,22 +56,6 @@ class Options(OwnOptions):
         return is_asked
 
 
-@dataclass(frozen=True)
-class _Checkpoint:
-    """A folder that was looked through, before anything large is read."""
-
-    folder: Path
-    name: str
-    options: Options
-    config: Any  # transformers' own
-    head: Head
-    files: tuple[Path, ...]  # of weights; none where they are to be random
-
-    @property
-    def auto_class(self) -> Any:
-        return getattr(_transformers(), CLASSES[self.head])
-
-
 def open_model(order: Order) -> Opened:
     """The model with its tokenizer's view of the data.
 
@@ -97,13 +63,13 @@ def open_model(order: Order) -> Opened:
     """
     options = validated(Options, order.spec.options, f"options of `{order.spec.name}`")
     checkpoint = _look_through(order, options)
-    tokenizer = _tokenizer(checkpoint, order.profile.data.max_tokens)
+    tokenizer = _tokenizer(checkpoint, options.tokenizer, order.profile.data.max_tokens)
     dataset = order.data.under(tokenizer, is_causal=checkpoint.head == "causal_lm")
     _refuse_misfit(checkpoint, order, dataset.n_classes, tokenizer)
     device = devices.resolve(order.spec.run.device or order.profile.audit.device)
-    _refuse_too_large(checkpoint, order.dtype, device)
-    with _quiet():
-        model, cautions = _built(checkpoint, order)
+    refuse_too_large(checkpoint, order.dtype, device)
+    with quiet():
+        model, cautions = built(checkpoint, order)
     found: Any = model.config
     found.pad_token_id = tokenizer.padding  # a decoder that classifies looks for the last token before it
     config = OwnConfig(
@@ -121,50 +87,20 @@ def open_model(order: Order) -> Opened:
     return Opened(own.eval(), config, dataset, cautions)
 
 
-def _transformers() -> ModuleType:
-    try:
-        import transformers
-    except ImportError:
-        raise EffauditError("`hf:` needs transformers, which is not installed", "pip install 'effaudit[hf]'") from None
-    module: ModuleType = transformers
-    return module
-
-
-@contextmanager
-def _quiet() -> Iterator[None]:
-    """Keeps transformers' own bars and warnings away: what matters is said as a caution or an error."""
-    library = logging.getLogger("transformers")
-    level = library.level
-    bars = _transformers().utils.logging
-    was_shown = bars.is_progress_bar_enabled()
-    library.setLevel(logging.ERROR + 1)
-    bars.disable_progress_bar()
-    try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            yield
-    finally:
-        library.setLevel(level)
-        if was_shown:
-            bars.enable_progress_bar()
-
-
-def _look_through(order: Order, options: Options) -> _Checkpoint:
+def _look_through(order: Order, options: Options) -> Checkpoint:
     if not options.path:
         raise EffauditError(f"`{order.spec.name}`: no folder is named", "write `hf:FOLDER`")
-    transformers = _transformers()
+    library = transformers()
     folder = _hf_files.find_folder(options.path, order.profile.audit.allow_download)
     named = _hf_files.read_config(folder)
     extra = {} if options.num_labels is None else {"num_labels": options.num_labels}
     try:
-        with _quiet():
-            config = transformers.AutoConfig.from_pretrained(
-                folder, local_files_only=True, trust_remote_code=False, **extra
-            )
+        with quiet():
+            config = library.AutoConfig.from_pretrained(folder, local_files_only=True, trust_remote_code=False, **extra)
     except Exception as error:  # whatever a config stumbles over
         if "auto_map" in named:
             raise _hf_files.remote_code(folder) from error
-        text = f"hf: transformers {transformers.__version__} cannot read the config of `{folder}`"
+        text = f"hf: transformers {library.__version__} cannot read the config of `{folder}`"
         raise EffauditError(
             f"{text} (model_type `{named['model_type']}`)", "a newer transformers may know it"
         ) from error
@@ -174,7 +110,15 @@ def _look_through(order: Order, options: Options) -> _Checkpoint:
             "bring it with its own inputs: `--model python:my_module:factory`",
         )
     files = () if options.no_weights else _hf_files.weight_files(folder)
-    return _Checkpoint(folder, order.spec.name, options, config, _head(options, config), files)
+    return Checkpoint(
+        folder,
+        order.spec.name,
+        config,
+        _head(options, config),
+        files,
+        options.attention,
+        options.num_labels is not None,
+    )
 
 
 def _head(options: Options, config: Any) -> Head:
@@ -186,16 +130,15 @@ def _head(options: Options, config: Any) -> Head:
     return next((head for ending, head in ENDINGS.items() if architecture.endswith(ending)), "encoder")
 
 
-def _tokenizer(checkpoint: _Checkpoint, max_tokens: int) -> ModelTokenizer:
+def _tokenizer(checkpoint: Checkpoint, named: str | None, max_tokens: int) -> ModelTokenizer:
     """The model's own, or the one that was named for it.
 
     Raises EffauditError when there is none, or the model cannot take texts of that length.
     """
-    folder, options = checkpoint.folder, checkpoint.options
-    where = folder if options.tokenizer is None else _hf_files.find_folder(options.tokenizer, may_download=False)
+    where = checkpoint.folder if named is None else _hf_files.find_folder(named, may_download=False)
     try:
-        with _quiet():
-            found = _transformers().AutoTokenizer.from_pretrained(where, local_files_only=True, trust_remote_code=False)
+        with quiet():
+            found = transformers().AutoTokenizer.from_pretrained(where, local_files_only=True, trust_remote_code=False)
     except Exception as error:  # a dozen kinds, of three libraries
         raise _no_tokenizer(where) from error
     backend = getattr(found, "backend_tokenizer", None)
@@ -223,7 +166,7 @@ def _no_tokenizer(folder: Path) -> EffauditError:
     )
 
 
-def _refuse_misfit(checkpoint: _Checkpoint, order: Order, n_classes: int | None, tokenizer: ModelTokenizer) -> None:
+def _refuse_misfit(checkpoint: Checkpoint, order: Order, n_classes: int | None, tokenizer: ModelTokenizer) -> None:
     name, config = checkpoint.name, checkpoint.config
     if tokenizer.vocab_size > config.vocab_size:
         raise EffauditError(
@@ -236,65 +179,3 @@ def _refuse_misfit(checkpoint: _Checkpoint, order: Order, n_classes: int | None,
             f"`{name}`: its head has {config.num_labels} classes, `{order.profile.data.dataset}` has {n_classes}",
             f"`?num_labels={n_classes}` gives it a fresh head, `?head=encoder` none; or leave quality out of --meters",
         )
-
-
-def _refuse_too_large(checkpoint: _Checkpoint, dtype: torch.dtype, device: torch.device) -> None:
-    """From the config alone, before anything is read: an out-of-memory kill would take the whole audit with it."""
-    with torch.device("meta"), _quiet():
-        skeleton = checkpoint.auto_class.from_config(checkpoint.config, trust_remote_code=False)
-    n_bytes = int(sum(p.numel() for p in skeleton.parameters()) * dtype.itemsize * ROOM)
-    free = torch.cuda.mem_get_info(device)[0] if device.type == "cuda" else psutil.virtual_memory().available
-    if n_bytes <= free:
-        return
-    size, left = units.quantity(n_bytes, "B"), units.quantity(free, "B")
-    hint = "a smaller model, or a machine with more memory"
-    if dtype.itemsize > 2:
-        hint = f"`?dtype=bfloat16` takes {dtype.itemsize // 2} times less; else {hint}"
-    raise EffauditError(
-        f"`{checkpoint.name}` needs {size} for its weights alone, {left} are free on {device.type}", hint
-    )
-
-
-def _built(checkpoint: _Checkpoint, order: Order) -> tuple[nn.Module, tuple[Caution, ...]]:
-    """The model, random where it must be under the profile's seed."""
-    how: dict[str, Any] = {"dtype": order.dtype, "trust_remote_code": False}
-    if checkpoint.options.attention is not None:
-        how["attn_implementation"] = checkpoint.options.attention
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(order.profile.seed)
-        try:
-            if checkpoint.options.no_weights:
-                return checkpoint.auto_class.from_config(checkpoint.config, **how), (_random(),)
-            model, info = checkpoint.auto_class.from_pretrained(
-                checkpoint.folder,
-                config=checkpoint.config,
-                local_files_only=True,
-                use_safetensors=True,
-                ignore_mismatched_sizes=checkpoint.options.num_labels is not None,
-                output_loading_info=True,
-                **how,
-            )
-        except (ValueError, ImportError, RuntimeError, OSError) as error:
-            reason = " ".join(str(error).split())[:300]
-            raise EffauditError(
-                f"`{checkpoint.name}`: transformers refuses it: {reason}", "see `?attention=…`, `?head=…`"
-            ) from error
-        finally:
-            gc.collect()
-    return model, _fresh(checkpoint, [*info["missing_keys"], *(key for key, *_ in info["mismatched_keys"])])
-
-
-def _random() -> Caution:
-    return Caution(
-        code="untrained",
-        text="random weights (no_weights): quality and routing mean nothing",
-        hint="FLOPs, time, memory and energy are those of trained weights of this size",
-    )
-
-
-def _fresh(checkpoint: _Checkpoint, keys: list[str]) -> tuple[Caution, ...]:
-    if not keys:
-        return ()
-    shown = ", ".join(sorted(keys)[:3]) + (", …" if len(keys) > 3 else "")
-    text = f"{len(keys)} tensors are not in the weights and random: {shown}"
-    return (Caution(code="fresh_weights", text=text, hint="its quality means something only once they are trained"),)
