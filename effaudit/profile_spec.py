@@ -232,6 +232,7 @@ class AuditProfile(Spec):
     difficulty: str | None = Field(
         default=None, description="`level`, `dense_loss`, `length` or a column of the per-example table"
     )
+    reference: tuple[str, ...] = ()  # methods whose published figures stand beside the ladder
     match: tuple[MatchSpec, ...] = ()
     controls: ControlsSpec | None = None
     training: TrainingSpec = TrainingSpec()
@@ -271,6 +272,10 @@ class AuditProfile(Spec):
         for name in (name for pair in self.pairs for name in pair):
             if name not in seen:
                 raise unknown_name("models of this profile", name, seen)
+        if self.reference:
+            from effaudit.published import published  # builds on numpy, for which `--help` need not wait
+
+            published(self.reference)
         if self.seed in self.seeds or len(set(self.seeds)) < len(self.seeds):
             raise EffauditError(f"seeds: {list(self.seeds)} repeats a seed, or `seed: {self.seed}`", "name each once")
         if self.data.kind not in plugins.names("datasets"):

@@ -54,8 +54,9 @@ def _ladder(records: Sequence[AuditRecord], examples: Examples) -> Section:
         "Each step is a change against the dense model: negative is a saving. Where a step saves less than the one "
         "before it, something leaks. How much a cut in FLOPs is depends on what it is a share of."
     )
+    told = ladder.reference(records)
     drawn = _drawn(ladder.drawing(records), denominators.drawing(records))
-    return Section("ladder", "From claim to clock", intro, drawn)
+    return Section("ladder", "From claim to clock", intro, drawn, tables=(told,) if told.rows else ())
 
 
 def _quality(records: Sequence[AuditRecord], examples: Examples) -> Section:

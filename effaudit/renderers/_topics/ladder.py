@@ -6,9 +6,10 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from effaudit import units
-from effaudit.ladder import STEPS, Ladder, Rung, ladder
+from effaudit.ladder import STEPS, Ladder, Rung, Step, ladder
+from effaudit.published import METHODS, published
 from effaudit.record import AuditRecord
-from effaudit.renderers._cells import MARKS, Cell, Table, change, interval, text
+from effaudit.renderers._cells import MARKS, NOTHING, Cell, Table, change, interval, text
 from effaudit.renderers._layout import shorten
 from effaudit.renderers._topics import _style
 from effaudit.renderers._topics._drawing import Drawing
@@ -41,6 +42,27 @@ def table(records: Sequence[AuditRecord]) -> Table:
         "how, or why not",
     )
     return Table("The ladder in figures", heads, tuple(lines))
+
+
+def reference(records: Sequence[AuditRecord]) -> Table:
+    """What the papers published, where a profile asks for it, beside the changes of the same steps here."""
+    names = dict.fromkeys(str(name) for record in records for name in record.profile.get("reference") or ())
+    lines: list[tuple[Cell, ...]] = []
+    found = ladders(records)
+    variants = {record.model.name: record.model.variant for record in records}
+    for row in published(tuple(name for name in names if name in METHODS)):
+        own = [steps for steps in found if variants[steps.model] == row.method]
+        for step in row.steps:
+            lines.append(
+                (text(row.name), text(step.step), change(step.change), _here(own, step.step), text(step.source))
+            )
+    heads = ("published", "step", "against dense", "here", "source, or why not")
+    return Table("What the papers published", heads, tuple(lines))
+
+
+def _here(own: Sequence[Ladder], step: Step) -> Cell:
+    known = [(steps.model, changed) for steps in own if (changed := steps[step].change) is not None]
+    return text(", ".join(f"{model} {units.signed_percent(changed)}" for model, changed in known) or NOTHING)
 
 
 def drawing(records: Sequence[AuditRecord]) -> Drawing:
