@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import Literal
 
-from effaudit.comparison import Interval, compare_measurement, workload_difference
+from effaudit.comparison import Interval, compare_measurement, ratio_of, workload_difference
 from effaudit.model_targets import OWN
 from effaudit.record import AuditRecord, Measurement, Source
 
@@ -151,9 +151,10 @@ def _relative(step: Step, name: str, record: AuditRecord, reference: AuditRecord
 
 def _routable(record: AuditRecord) -> Rung:
     routed, dense = _available(record, "flops.routed"), _available(record, "flops.dense")
-    if routed is None or dense is None or not dense.value:
+    ratio = None if routed is None or dense is None else ratio_of(_number(dense), _number(routed))
+    if routed is None or ratio is None:
         return Rung("FLOPs", None, "unavailable", "flops.routed or flops.dense unavailable")
-    return _saving("FLOPs", 1 - _number(routed) / _number(dense), routed, "flops.routed / flops.dense")
+    return _saving("FLOPs", 1 - ratio, routed, "flops.routed / flops.dense")
 
 
 def _saving(step: Step, saving: float, origin: Measurement, formula: str) -> Rung:

@@ -95,5 +95,5 @@ def test_no_batch_outlives_its_turn(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     profile = table_profile(tmp_path, 2000)
     audit = profile.audit.model_copy(update={"meters": ("routing", "latency")})
     run_audit(profile.model_copy(update={"audit": audit}), tmp_path / "out", is_quiet=True)
-    assert len(batches) == 4 * 2000 / 50  # described, routed by two models, sampled for the clock
+    assert len(batches) == 5 * 2000 / 50  # described, words counted, routed by two models, sampled for the clock
     assert max(alive) <= 16 + 2  # of the sample, in hand, just made

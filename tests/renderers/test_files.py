@@ -71,7 +71,7 @@ def test_markdown_table_and_sentences() -> None:
 
 def test_markdown_folds_away_what_the_sentences_rest_on() -> None:
     text = markdown.render(complete(), examples())
-    assert text.count("<details>") == text.count("</details>") == 5
+    assert text.count("<details>") == text.count("</details>") == 6
     assert "<details><summary>By class of tokens</summary>\n\n| model | class of tokens |" in text
     assert "| tsa | 3 | 60.0 % | 70.0 % | – |" in text
     assert "## Controls\n\n- tsa with random routing" in text
