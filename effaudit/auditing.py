@@ -106,9 +106,9 @@ class _PartAudit:
         datasets = {id(model.dataset): model.dataset for model in models}
         self.about = {key: self.bench.describe(dataset) for key, dataset in datasets.items()}
         self.environment = devices.environment(device, part.audit.dtype, part.audit.threads)
-        if {"flops", FIRST} <= set(part.audit.meters):
-            estimate = peak.estimate(device, part.audit.dtype)
-            self.environment = self.environment.model_copy(update={"peak_flop_per_s": estimate})
+        is_checked = {"flops", FIRST} <= set(part.audit.meters)
+        dtypes = {self._dtype(found) for found in self.found} if is_checked else ()
+        self.peaks = {dtype: peak.estimate(device, dtype) for dtype in dtypes}
 
     def steps(self) -> list[tuple[str, Callable[[], None]]]:
         asked = self.part.audit.meters
@@ -118,6 +118,9 @@ class _PartAudit:
         if self.part.controls is not None and "quality" in meters:
             steps.append(("controls", partial(self._control, self.part.controls)))
         return steps + [(f"seed {seed}", partial(self._measure_seed, seed)) for seed in self.part.seeds]
+
+    def _dtype(self, found: Found) -> str:
+        return found.model.spec.run.dtype or self.part.audit.dtype
 
     @property
     def _models(self) -> dict[str, Assembled]:
@@ -159,7 +162,7 @@ class _PartAudit:
         made = [
             make_record(
                 self.profile,
-                self.environment,
+                self.environment.model_copy(update={"peak_flop_per_s": self.peaks.get(self._dtype(found))}),
                 self.about[id(found.model.dataset)],
                 found,
                 (*found.model.dataset.cautions(), *other_tokens, *cautions),

@@ -112,6 +112,10 @@ def test_timings_above_the_peak_are_marked(tmp_path: Path, monkeypatch: pytest.M
         assert record.environment.peak_flop_per_s == (1.0 if is_marked else 1e30)
         assert codes["latency.p50"] is codes["throughput.tokens"] is is_marked
         assert not codes["flops.executed"]
+    models = ("dense", {"name": "half", "variant": "dense", "run": {"dtype": "bfloat16"}})
+    monkeypatch.setattr(auditing.peak, "estimate", lambda device, dtype: {"float32": 1e30, "bfloat16": 2e30}[dtype])
+    records = run_audit(makers.profile(*models, audit=settings), tmp_path / "types", is_quiet=True)
+    assert [record.environment.peak_flop_per_s for record in records] == [1e30, 2e30]  # each in its own type
     quick = makers.profile("dense", audit={**settings, "meters": ("latency",)})  # nothing to hold against a peak
     (record,) = run_audit(quick, tmp_path / "alone", is_quiet=True)
     assert record.environment.peak_flop_per_s is None
