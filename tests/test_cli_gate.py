@@ -10,6 +10,8 @@ from effaudit.against.checkout import Revisions
 from effaudit.against.processes import Side
 from effaudit.against.race import Duel, Outcome
 from effaudit.against.sequential import SequentialTest
+from effaudit.baselines import baseline_of, to_text
+from effaudit.record import to_json
 from tests.conftest import Answer, Cli
 from tests.fakes_profiles import save_run, write_profile
 from tests.fakes_records import figure, record
@@ -64,6 +66,47 @@ def test_gate_writes_for_build_servers(cli: Cli, tmp_path: Path, monkeypatch: py
     assert "both go to stdout" in refused.err
     monkeypatch.setenv("GITHUB_STEP_SUMMARY", str(tmp_path))
     assert "cannot append" in cli("gate", "base", "--baseline", "base/m.json").err
+
+
+@pytest.mark.parametrize(
+    ("document", "code", "sentence"),
+    [
+        ("record", 0, "gate: pass (1 pass)"),
+        ("records", 0, "gate: pass (1 pass)"),
+        ("baseline", 0, "gate: pass (1 pass)"),
+        ("record of schema 0", 2, "has record schema 0, this effaudit reads from 1 on"),
+        ("record of schema 99", 2, "has record schema 99, this effaudit reads up to 1"),
+        ("baseline of schema 0", 2, "has baseline schema 0, this effaudit reads 1"),
+        ("baseline of schema 99", 2, "has baseline schema 99, this effaudit reads 1"),
+        ("nothing", 2, "cannot read baseline `b.json`"),
+        ("an empty file", 2, "`b.json` is not JSON"),
+    ],
+)
+def test_every_kind_of_baseline(cli: Cli, tmp_path: Path, document: str, code: int, sentence: str) -> None:
+    (current,) = save_run(tmp_path / "run", [record("m", measurements=[figure("flops.executed", 1, "FLOP")])])
+    texts = {
+        "record": (tmp_path / "run" / "m.json").read_text(encoding="utf-8"),
+        "records": to_json([current]),
+        "baseline": to_text(baseline_of([current])),
+        "an empty file": "",
+    }
+    kind, _, version = document.partition(" of schema ")
+    text = texts.get(kind)
+    if text is not None:
+        if version:
+            text = text.replace('"schema_version": 1', f'"schema_version": {version}')
+        (tmp_path / "b.json").write_text(text, encoding="utf-8")
+    answer = cli("gate", "run", "--baseline", "b.json")
+    assert answer.code == code
+    assert sentence in answer.out + answer.err
+
+
+def test_the_same_audit_passes_however_often_it_is_gated(cli: Cli, tmp_path: Path) -> None:
+    """Counted figures have no noise to fail on."""
+    path = write_profile(tmp_path)
+    assert cli("baseline", "update", path, "--quiet").code == 0
+    for _ in range(3):
+        assert cli("gate", path, "--quiet").out.splitlines()[-1].startswith("gate: pass (")
 
 
 def against(cli: Cli, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, change: float) -> Callable[..., Answer]:

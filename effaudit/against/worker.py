@@ -20,6 +20,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TextIO
 
 if TYPE_CHECKING:
+    from torch import Tensor
+
     from effaudit.workload import Batch, Workload
 
 SCHEDSTAT = Path("/proc/thread-self/schedstat")  # ns on a CPU, ns waiting for one, time slices
@@ -146,30 +148,32 @@ def _described(model: Timed) -> dict[str, Any]:
 
 
 def digest(value: object) -> str:
-    """A hash of all that a batch holds, so that revisions can be seen to time the same work."""
+    """A hash of every tensor in a batch, so that revisions can be seen to time the same work."""
+    import torch
+
     sha = hashlib.sha256()
-    for part in _parts(value):
-        sha.update(part)
+    for path, tensor in _tensors(value, ""):
+        sha.update(f"{path} {tuple(tensor.shape)} {tensor.dtype}".encode())
+        sha.update(tensor.detach().cpu().reshape(-1).contiguous().view(torch.uint8).numpy().tobytes())
     return sha.hexdigest()[:16]
 
 
-def _parts(value: object) -> Iterator[bytes]:
+def _tensors(value: object, path: str) -> Iterator[tuple[str, Tensor]]:
+    """With the way to each; fields that hold none are left out, as another revision may not have them."""
     import torch
 
     if isinstance(value, torch.Tensor):
-        yield repr((tuple(value.shape), value.dtype)).encode()
-        yield value.detach().cpu().reshape(-1).contiguous().view(torch.uint8).numpy().tobytes()
-    elif isinstance(value, Mapping):
-        for key in value:
-            yield repr(key).encode()
-            yield from _parts(value[key])
+        yield path, value
+        return
+    parts: Mapping[object, object] = {}
+    if isinstance(value, Mapping):
+        parts = value
     elif isinstance(value, list | tuple):
-        for item in value:
-            yield from _parts(item)
+        parts = dict(enumerate(value))
     elif hasattr(value, "__dataclass_fields__"):
-        yield from _parts({name: getattr(value, name) for name in value.__dataclass_fields__})
-    else:
-        yield repr(value).encode()
+        parts = {name: getattr(value, name) for name in value.__dataclass_fields__}
+    for key, part in parts.items():
+        yield from _tensors(part, f"{path}.{key}")
 
 
 def _say(answers: TextIO, what: object) -> None:

@@ -33,10 +33,10 @@ def test_the_digest_sees_all_that_a_batch_holds() -> None:
         Held(base, {"a": torch.zeros(1)}),
         Held(base, {"b": torch.zeros(1)}),
         Held(base, (torch.zeros(1, dtype=torch.bfloat16),)),
-        Held(base, "text"),
     ]
     assert len({worker.digest(held) for held in different}) == len(different)
     assert worker.digest(Held(base)) == worker.digest(Held(base.clone()))
+    assert worker.digest(Held(base)) == worker.digest({"tokens": base})  # a revision without the other field
 
 
 @pytest.fixture

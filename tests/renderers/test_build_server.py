@@ -4,7 +4,9 @@ from xml.etree import ElementTree
 import pytest
 
 from effaudit.gate_rows import GateResult, GateRow, GateVerdict, whole_model
+from effaudit.gating import gate
 from effaudit.renderers._build_server import render_github, render_json, render_junit, render_markdown
+from tests.fakes_records import figure, record
 
 
 def row(verdict: GateVerdict, measurement: str = "flops.executed", model: str = "dense", why: str = "why") -> GateRow:
@@ -71,3 +73,14 @@ def test_nothing_in_a_name_is_read_as_markup(text: str) -> None:
     assert case.find("failure") is not None
     assert len(render_markdown(result, text).splitlines()) == 11
     assert json.loads(render_json(result))["rows"][0]["verdict"] == "regressed"
+
+
+def test_json_is_json_even_where_a_change_is_infinite() -> None:
+    def refuse(constant: str) -> None:
+        raise AssertionError(f"{constant} is not JSON")
+
+    none, one = ([record(measurements=[figure("flops.executed", n, "FLOP")])] for n in (0, 1))
+    found = json.loads(render_json(gate(one, none)), parse_constant=refuse)
+    assert found["exit_code"] == 1
+    assert found["outcome"] == "regressed"
+    assert found["rows"][0]["change"] is None
