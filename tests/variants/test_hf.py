@@ -200,10 +200,9 @@ def test_what_runs_is_in_the_record(tmp_path: Path) -> None:
 def test_quantised_layers_still_count(tmp_path: Path) -> None:
     folder = hf_folder(tmp_path / "bert", BERT)
     specs = (hf(folder, "?no_weights=true&name=plain"), hf(folder, "?no_weights=true&quantize=int8&name=int8"))
-    plain, int8 = audit(profile(table(tmp_path / "data"), *specs, audit={"meters": ("flops", "memory")}), tmp_path)
+    plain, int8 = audit(profile(table(tmp_path / "data"), *specs, audit={"meters": ("flops",)}), tmp_path)
     for name in ("params", "flops.executed"):
         assert int8[name].value == plain[name].value
-    assert int8["memory.weights"].value < plain["memory.weights"].value
 
 
 def test_num_labels_gives_a_fresh_head_and_says_so(tmp_path: Path) -> None:
