@@ -74,6 +74,11 @@ class Batch:
         return self.inputs is None
 
     @property
+    def padding_mask(self) -> Tensor | None:
+        """`mask`, or None where nothing is padded."""
+        return self.mask if self.is_padded else None
+
+    @property
     def shape(self) -> tuple[tuple[int, ...], ...]:
         """The shapes of the input: batches of one shape run the same kernels."""
         tensors = (self.tokens,) if self.inputs is None else self.inputs.tensors()

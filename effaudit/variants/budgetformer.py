@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Annotated, Literal
 
 import torch
@@ -15,17 +16,10 @@ from torch import Tensor, nn
 
 from effaudit.errors import EffauditError
 from effaudit.profile_spec import ModelConfig, Real, validated
-from effaudit.variants._blocks import (
-    Backbone,
-    Block,
-    Costs,
-    Visibility,
-    masked_mean,
-    per_example,
-    task_loss,
-)
+from effaudit.variants._blocks import Backbone, Costs, masked_mean, per_example, task_loss
 from effaudit.variants._fixed_routing import RoutedOptions, kept_heads
 from effaudit.variants._knobs import Knob, Knobs
+from effaudit.variants._visibility import Visibility
 from effaudit.workload import Batch, Execution, Output, Routing
 
 TASKS = ("classification",)
@@ -78,6 +72,16 @@ def budget_width(d_model: int) -> int:
     return max(d_model // 4, 1)
 
 
+@dataclass(frozen=True)
+class Decision:
+    """What one layer decided: budget s (B,), relevance p, heads run and their gates (B, H)."""
+
+    s: Tensor
+    p: Tensor
+    runs: Tensor
+    gate: Tensor
+
+
 class BudgetFormer(Backbone):
     """Training weighs all heads softly; inference runs the k best-scored ones, k >= 1."""
 
@@ -97,7 +101,7 @@ class BudgetFormer(Backbone):
         self.register_buffer("fixed", fixed, persistent=False)
         self._noise = 0.0
 
-    def forward(self, batch: Batch, routing: Routing | None = None) -> Output:
+    def one_pass(self, batch: Batch, routing: Routing | None) -> Output:
         return self._run(batch, routing)[0] if self.fixed is None else self._run_fixed(batch, self.fixed)
 
     def _run_fixed(self, batch: Batch, fixed: Tensor) -> Output:
@@ -107,38 +111,70 @@ class BudgetFormer(Backbone):
         heads = fixed.expand(batch.n_examples, -1, -1)
         gates = heads.to(h.dtype)
         for layer, block in enumerate(self.blocks):
-            h = self._block(block, h, block.norm1(h), visible, heads[:, layer], gates[:, layer])
-        return Output(self.head(h, batch.mask), Routing(path=self._path, heads=heads, head_gate=gates))
+            h = block.feed(self._attend(layer, h, block.norm1(h), visible, heads[:, layer], gates[:, layer]))
+        return Output(self.head(h, batch.padding_mask), Routing(path=self._path, heads=heads, head_gate=gates))
 
     def _run(self, batch: Batch, routing: Routing | None) -> tuple[Output, Tensor]:
         """The output, and the heads' relevance p (B, L, H)."""
         visible = self.visibility(batch)
         h = self.embedded(batch)
-        shared = self.budgets[0](masked_mean(h, batch.mask)) if self.options.budget_scope == "model" else None
-        decisions: list[tuple[Tensor, Tensor, Tensor, Tensor]] = []  # per layer: s, p, heads run, their gates
+        shared = self.budgets[0](masked_mean(h, batch.padding_mask)) if self.options.budget_scope == "model" else None
+        decisions: list[Decision] = []
         for layer, block in enumerate(self.blocks):
-            normed = block.norm1(h)
-            if shared is None:
-                s, scores = self.budgets[layer](masked_mean(normed, batch.mask))
-            else:
-                s, scores = shared[0], shared[1].unflatten(-1, (len(self.blocks), -1))[:, layer]
-            if self.options.budget_offset and not self.training:
-                s = (s + self.options.budget_offset).clamp(0, 1)
-            if self.training and self._noise > 0:
-                scores = scores + self._noise * torch.randn_like(scores)
-            p = torch.softmax(scores / self.temperature, dim=-1)  # (B, H)
-            gate = (s[:, None] * p.shape[1] * p).clamp(max=1)
-            runs = self._top(scores, s)
-            if routing is not None and routing.heads is not None:
-                runs = routing.heads[:, layer]
-                gate = torch.ones_like(gate) if routing.head_gate is None else routing.head_gate[:, layer]
-            elif self.options.head_gate == "binary" and not self.training:
-                gate = torch.ones_like(gate)
-            h = self._block(block, h, normed, visible, runs, gate)
-            decisions.append((s, p, runs, gate))
-        budget, relevance, heads, head_gate = (torch.stack(parts, dim=1) for parts in zip(*decisions, strict=True))
-        decided = Routing(path=self._path, heads=heads, budget=budget, head_gate=head_gate)
-        return Output(self.head(h, batch.mask), decided), relevance
+            h, decision = self.attend(layer, h, visible, batch, routing, shared)
+            h = block.feed(h)
+            decisions.append(decision)
+
+        def stacked(name: str) -> Tensor:
+            return torch.stack([getattr(decision, name) for decision in decisions], dim=1)
+
+        decided = Routing(path=self._path, heads=stacked("runs"), budget=stacked("s"), head_gate=stacked("gate"))
+        return Output(self.head(h, batch.padding_mask), decided), stacked("p")
+
+    def attend(
+        self,
+        layer: int,
+        h: Tensor,
+        visible: Visibility,
+        batch: Batch,
+        routing: Routing | None = None,
+        shared: tuple[Tensor, Tensor] | None = None,
+    ) -> tuple[Tensor, Decision]:
+        """The attention layer with its budget: `h` (B, T, D) with its outputs, in inference the same tensor.
+
+        `shared` is the budget and the scores of all layers, where one net serves them all.
+        """
+        normed = self.blocks[layer].norm1(h)
+        if shared is None:
+            s, scores = self.budgets[layer](masked_mean(normed, batch.padding_mask))
+        else:
+            s, scores = shared[0], shared[1].unflatten(-1, (len(self.blocks), -1))[:, layer]
+        decision = self._decide(s, scores, layer, routing)
+        return self._attend(layer, h, normed, visible, decision.runs, decision.gate), decision
+
+    def _decide(self, s: Tensor, scores: Tensor, layer: int, routing: Routing | None) -> Decision:
+        if self.options.budget_offset and not self.training:
+            s = (s + self.options.budget_offset).clamp(0, 1)
+        if self.training and self._noise > 0:
+            scores = scores + self._noise * torch.randn_like(scores)
+        p = torch.softmax(scores / self.temperature, dim=-1)  # (B, H)
+        gate = (s[:, None] * p.shape[1] * p).clamp(max=1)
+        runs = self._top(scores, s)
+        if routing is not None and routing.heads is not None:
+            runs = routing.heads[:, layer]
+            gate = torch.ones_like(gate) if routing.head_gate is None else routing.head_gate[:, layer]
+        elif self.options.head_gate == "binary" and not self.training:
+            gate = torch.ones_like(gate)
+        return Decision(s, p, runs, gate)
+
+    def _attend(
+        self, layer: int, h: Tensor, normed: Tensor, visible: Visibility, runs: Tensor, gate: Tensor
+    ) -> Tensor:
+        is_skipping = self.options.execution == "skip" and not self.training
+        factor = gate if is_skipping or self.training else gate * runs
+        return self.blocks[layer].attend(
+            h, visible, head_gate=factor, runs=runs if is_skipping else None, normed=normed
+        )
 
     @property
     def _path(self) -> tuple[str, ...]:
@@ -150,28 +186,14 @@ class BudgetFormer(Backbone):
         # s*H of 3 heads may come out as 2.9999998: a relative slack keeps floor and ceil from tipping over.
         wanted = s.float() * n_heads
         slack = 1e-5
-        rule = {
-            "floor": (wanted + slack).floor(),
-            "ceil": (wanted - slack).ceil(),
-            "round": wanted.round(),
-            "all": torch.full_like(wanted, n_heads),
-        }
-        k = rule[self.options.k_rule].clamp(1, n_heads)
+        if self.options.k_rule == "all":
+            return torch.ones_like(scores, dtype=torch.bool)
+        if self.options.k_rule == "round":
+            k = wanted.round()
+        else:
+            k = (wanted + slack).floor() if self.options.k_rule == "floor" else (wanted - slack).ceil()
         rank = scores.argsort(dim=-1, descending=True, stable=True).argsort(dim=-1)
-        return rank < k[:, None]
-
-    def _block(
-        self, block: Block, h: Tensor, normed: Tensor, visible: Visibility, runs: Tensor, gate: Tensor
-    ) -> Tensor:
-        h = h + self._attend(block, normed, visible, runs, gate)
-        return h + block.ffn(block.norm2(h))
-
-    def _attend(self, block: Block, normed: Tensor, visible: Visibility, runs: Tensor, gate: Tensor) -> Tensor:
-        if self.training:
-            return block.attn(normed, visible, gate)
-        if self.options.execution == "masked":
-            return block.attn(normed, visible, gate * runs)
-        return block.attn(normed, visible, gate, runs=runs)
+        return rank < k.clamp(1, n_heads)[:, None]
 
     def loss(self, batch: Batch, progress: float) -> Tensor:
         """Task + budget + entropy loss, with the noise and temperature of `progress`."""

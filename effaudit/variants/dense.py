@@ -18,14 +18,14 @@ class Options(VariantOptions):
 class Dense(Backbone):
     """Multi-head attention from Linear and scaled_dot_product_attention, in pre-norm blocks."""
 
-    def forward(self, batch: Batch, routing: Routing | None = None) -> Output:
+    def one_pass(self, batch: Batch, routing: Routing | None) -> Output:
         """`routing.head_gate` (B, L, H), if given, multiplies the heads' outputs: heads masked, none skipped."""
         gates = routing.head_gate if routing is not None else None
         visible = self.visibility(batch)
         h = self.embedded(batch)
         for layer, block in enumerate(self.blocks):
             h = block(h, visible, head_gate=None if gates is None else gates[:, layer])
-        return Output(self.head(h, batch.mask), Routing(path=("full",) * len(self.blocks)))
+        return Output(self.head(h, batch.padding_mask), Routing(path=("full",) * len(self.blocks)))
 
 
 def build(config: ModelConfig) -> Dense:

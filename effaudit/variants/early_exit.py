@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Annotated, Literal
 
 import torch
@@ -16,6 +17,8 @@ from effaudit.profile_spec import Integer, ModelConfig, Real, validated
 from effaudit.variants._blocks import Backbone, Costs, TiedHead, masked_mean, per_example, task_loss
 from effaudit.variants._fixed_routing import RoutedOptions, exit_layers
 from effaudit.variants._knobs import Knob, Knobs
+from effaudit.variants._layers import Block
+from effaudit.variants._visibility import Rows, Visibility, true_places
 from effaudit.workload import Batch, Execution, Output, Routing
 
 TASKS = ("classification", "causal_lm")
@@ -65,12 +68,9 @@ class Ledger:
         self._last = torch.full_like(self.exits, -1)
         self._streak = torch.zeros_like(self.exits)
 
-    def is_here(self, units: Tensor) -> Tensor:
-        return self.exits[units] == 0
-
     def record(self, units: Tensor, logits: Tensor, layer: int) -> None:
-        self.logits[units] = logits.to(self.logits.dtype)
-        self.exits[units] = layer
+        self.logits.index_copy_(0, units, logits.to(self.logits.dtype))
+        self.exits.index_fill_(0, units, layer)
 
     def agreements(self, units: Tensor, predicted: Tensor) -> Tensor:
         """How many tests in a row repeated the one before, this one included (PABEE)."""
@@ -78,6 +78,20 @@ class Ledger:
         self._streak[units] = torch.where(agrees, self._streak[units] + 1, 0)
         self._last[units] = predicted
         return self._streak[units]
+
+
+@dataclass(frozen=True)
+class Tested:
+    """The units that a test after a block is about: their places in the ledger and their states."""
+
+    units: Tensor  # (N,)
+    before: Tensor | None  # (N, …, D), where the criterion compares it with `after`
+    after: Tensor
+    mask: Tensor | None  # (N, T) of examples that are padded
+    may_leave: Tensor | None = None  # (N,) bool
+
+    def pooled(self, states: Tensor) -> Tensor:
+        return states if states.dim() == 2 else masked_mean(states, self.mask)
 
 
 class EarlyExit(Backbone):
@@ -105,22 +119,21 @@ class EarlyExit(Backbone):
             self.exit_heads = nn.ModuleList(TiedHead() for _ in inner)
 
     def exit_head(self, layer: int, h: Tensor, mask: Tensor | None, is_frozen: bool = False) -> Tensor:
-        """Logits after block `layer` (0-based): of tokens (N, D), or of examples (N, T, D) pooled over `mask`.
+        """Logits after block `layer` (0-based): of tokens (…, D), or of examples (N, T, D) pooled over `mask`.
 
         `is_frozen` keeps the tied embedding, which is the backbone's too, out of the gradient.
         """
         is_last = layer == len(self.blocks) - 1
         normed = (self.norm if is_last else self.exit_norms[layer])(h)
-        logits: Tensor
-        if mask is None:
+        if self.is_causal:
             tied_head = self.tied_head if is_last else self.exit_heads[layer]
-            logits = tied_head(normed, self.embed.weight.detach() if is_frozen else self.embed.weight)
-        else:
-            classifier = self.classifier if is_last else self.exit_classifiers[layer]
-            logits = classifier(masked_mean(normed, mask))
-        return logits
+            logits: Tensor = tied_head(normed, self.embed.weight.detach() if is_frozen else self.embed.weight)
+            return logits
+        classifier = self.classifier if is_last else self.exit_classifiers[layer]
+        answer: Tensor = classifier(masked_mean(normed, mask))
+        return answer
 
-    def forward(self, batch: Batch, routing: Routing | None = None) -> Output:
+    def one_pass(self, batch: Batch, routing: Routing | None) -> Output:
         given = self._drawn(batch) if routing is None or routing.exits is None else routing.exits.flatten()
         run = self._tokens if self.is_causal else self._examples
         ledger = run(batch, given)
@@ -138,96 +151,106 @@ class EarlyExit(Backbone):
         return self.fixed[batch.index % len(self.fixed)]
 
     def _examples(self, batch: Batch, given: Tensor | None) -> Ledger:
-        h, visible, mask = self.embedded(batch), self.visibility(batch), batch.mask
+        h, visible, mask = self.embedded(batch), self.visibility(batch), batch.padding_mask
         units = torch.arange(batch.n_examples, device=h.device)
         ledger = Ledger(batch.n_examples, self.classifier.out_features, h)
         for layer, block in enumerate(self.blocks):
-            before, h = h, block(h, visible)
-            leaves = self._settle(ledger, units, layer, before, h, mask, given)
-            if leaves is None or not self.options.is_skipping_tokens:
+            before, h = self._kept(h), block(h, visible)
+            tested = Tested(units, before, h, mask)
+            leaves, logits = self._test(ledger, tested, layer, given)
+            if leaves is None:
                 continue
-            stay = (~leaves).nonzero().squeeze(1)
-            if len(stay) == 0:
+            n_left = int(leaves.sum())  # the one transfer to the host
+            self._record(ledger, tested, layer, true_places(leaves, n_left), logits)
+            if not self.options.is_skipping_tokens or n_left == 0:
+                continue
+            if n_left == len(units):
                 break
-            if len(stay) < len(units):
-                units, h, mask, visible = units[stay], h[stay], mask[stay], visible.select(stay)
+            stay = true_places(~leaves, len(units) - n_left)
+            units, h, visible = units[stay], h.index_select(0, stay), visible.select(stay)
+            mask = None if mask is None else mask[stay]
         return ledger
 
     def _tokens(self, batch: Batch, given: Tensor | None) -> Ledger:
-        h, visible = self.embedded(batch), self.visibility(batch)
-        is_real = batch.mask.flatten()
-        ledger = Ledger(is_real.numel(), self.config.vocab_size, h)
-        everyone = torch.arange(is_real.numel(), device=h.device)
+        h, visible, is_real = self.embedded(batch), self.visibility(batch), batch.mask.flatten()
+        rows, here = Rows.whole(batch.tokens), torch.ones_like(is_real)
+        ledger, n_here = Ledger(len(is_real), self.config.vocab_size, h), len(is_real)
         for layer, block in enumerate(self.blocks):
-            here = ledger.is_here(everyone)
-            before = h
-            if self.options.state == "oracle":
-                h = block(h, visible)
-            elif self.options.execution == "masked":
-                h = torch.where(here.view_as(batch.mask)[..., None], block(h, visible), h)
-            else:
-                h = block(h, visible, active=here.view_as(batch.mask))
-            units = here.nonzero().squeeze(1) if self.options.is_skipping_tokens else everyone
-            prior, states = before.flatten(0, 1)[units], h.flatten(0, 1)[units]  # (N, D)
-            self._settle(ledger, units, layer, prior, states, None, given, may_leave=is_real[units])
+            before = self._kept(rows.take(h))
+            h = self._through(block, h, visible, rows, here)
+            may_leave = None if batch.padding_mask is None else is_real[rows.index]
+            tested = Tested(rows.index, before, rows.take(h), None, may_leave)
+            leaves, logits = self._test(ledger, tested, layer, given)
+            if leaves is None:
+                continue
+            here = here.index_copy(0, rows.index, here[rows.index] & ~leaves)
+            stay = Rows.of(here.view_as(batch.mask))  # the one transfer to the host
+            self._record(ledger, tested, layer, true_places(leaves, n_here - len(stay)), logits)
+            n_here = len(stay)
+            if self.options.is_skipping_tokens:
+                rows = stay
         return ledger
 
-    def _settle(
-        self,
-        ledger: Ledger,
-        units: Tensor,
-        layer: int,
-        before: Tensor,
-        after: Tensor,
-        mask: Tensor | None,
-        given: Tensor | None,
-        may_leave: Tensor | None = None,
-    ) -> Tensor | None:
-        """Tests the units after block `layer` and records those that leave; None where there is no test.
+    def _through(self, block: Block, h: Tensor, visible: Visibility, rows: Rows, here: Tensor) -> Tensor:
+        if self.options.state == "oracle":
+            through: Tensor = block(h, visible)
+            return through
+        if self.options.execution == "masked":
+            return torch.where(here.view(h.shape[:2])[..., None], block(h.clone(), visible), h)
+        return block(h, visible, rows=rows)
+
+    def _kept(self, h: Tensor) -> Tensor | None:
+        """The state before a block, which overwrites it, where the criterion compares the two."""
+        return h.clone() if self.options.criterion == "saturation" else None
+
+    def _test(
+        self, ledger: Ledger, tested: Tested, layer: int, given: Tensor | None
+    ) -> tuple[Tensor, Tensor | None] | tuple[None, None]:
+        """Which units leave after block `layer`, and the logits that said so; None, None where there is no test.
 
         Padding may not leave before the end, so that no saving comes from it.
         """
         is_last = layer == len(self.blocks) - 1
         if layer + 1 < self.options.min_layer and not is_last:
-            return None
-        logits = None if self.options.is_blind else self.exit_head(layer, after, mask)
-        if given is None:
-            leaves = self._is_confident(ledger, units, logits, before, after, mask)
-        else:
-            leaves = given[units] == layer + 1
-        if may_leave is not None:
-            leaves = leaves & may_leave
-        leaves = (leaves | is_last) & ledger.is_here(units)
-        if logits is None:
-            left = self.exit_head(layer, after[leaves], None if mask is None else mask[leaves])
-        else:
-            left = logits[leaves]
-        ledger.record(units[leaves], left, layer + 1)
-        return leaves
+            return None, None
+        logits = None if self.options.is_blind else self.exit_head(layer, tested.after, tested.mask)
+        is_here = ledger.exits[tested.units] == 0
+        if is_last:
+            return is_here, logits
+        # Decisions given from outside replace the test's, which runs all the same; drawn ones are no test's.
+        leaves = None if self.options.is_random else self._is_confident(ledger, tested, logits)
+        if given is not None:
+            leaves = given[tested.units] == layer + 1
+        assert leaves is not None
+        if tested.may_leave is not None:
+            leaves = leaves & tested.may_leave
+        return leaves & is_here, logits
 
-    def _is_confident(
-        self,
-        ledger: Ledger,
-        units: Tensor,
-        logits: Tensor | None,
-        before: Tensor,
-        after: Tensor,
-        mask: Tensor | None,
-    ) -> Tensor:
+    def _record(self, ledger: Ledger, tested: Tested, layer: int, left: Tensor, logits: Tensor | None) -> None:
+        if not len(left):
+            return
+        if logits is None:
+            mask = None if tested.mask is None else tested.mask[left]
+            answers = self.exit_head(layer, tested.after[left], mask)
+        else:
+            answers = logits if len(left) == len(logits) else logits.index_select(0, left)
+        ledger.record(tested.units[left], answers, layer + 1)
+
+    def _is_confident(self, ledger: Ledger, tested: Tested, logits: Tensor | None) -> Tensor:
         threshold = self.options.threshold
         if logits is None:
-            if mask is not None:
-                before, after = masked_mean(before, mask), masked_mean(after, mask)
+            assert tested.before is not None
+            before, after = tested.pooled(tested.before), tested.pooled(tested.after)
             return F.cosine_similarity(before, after, dim=-1) > threshold
         if self.options.criterion == "patience":
-            return ledger.agreements(units, logits.argmax(dim=-1)) >= threshold
+            return ledger.agreements(tested.units, logits.argmax(dim=-1)) >= threshold
         log_p = F.log_softmax(logits, dim=-1)
         if self.options.criterion == "entropy":
             return -(log_p.exp() * log_p).sum(dim=-1) < threshold
-        best = log_p.exp().topk(2, dim=-1).values
-        if self.options.criterion == "margin":
-            return best[:, 0] - best[:, 1] > threshold
-        return best[:, 0] > threshold
+        if self.options.criterion == "maxprob":
+            return log_p.amax(dim=-1).exp() > threshold
+        best = log_p.topk(2, dim=-1).values.exp()
+        return best[:, 0] - best[:, 1] > threshold
 
     def loss(self, batch: Batch, progress: float) -> Tensor:
         """Weighted mean of the cross-entropies of all exits; `last+frozen` in two stages (DeeBERT)."""
@@ -240,10 +263,9 @@ class EarlyExit(Backbone):
             for block in self.blocks:
                 states.append(block(states[-1], visible))
         if is_staged and not is_frozen:
-            return task_loss(self.head(states[-1], batch.mask), batch)
+            return task_loss(self.head(states[-1], batch.padding_mask), batch)
         for layer in range(n_layers - 1 if is_frozen else n_layers):
-            mask = None if self.is_causal else batch.mask
-            losses.append(task_loss(self.exit_head(layer, states[layer + 1], mask, is_frozen), batch))
+            losses.append(task_loss(self.exit_head(layer, states[layer + 1], batch.padding_mask, is_frozen), batch))
         if self.options.loss == "depth-weighted":
             depths = range(1, n_layers + 1)
             return sum((d * loss for d, loss in zip(depths, losses, strict=True)), losses[0] * 0) / sum(depths)

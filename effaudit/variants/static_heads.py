@@ -13,6 +13,7 @@ from effaudit.errors import EffauditError
 from effaudit.profile_spec import Integer, ModelConfig, Real, validated
 from effaudit.variants._blocks import Backbone, Costs, VariantOptions, per_example, task_loss
 from effaudit.variants._knobs import Knob, Knobs
+from effaudit.variants._passes import part
 from effaudit.workload import Batch, Execution, Output, Routing
 
 TASKS = ("classification", "causal_lm")
@@ -35,7 +36,7 @@ class StaticHeads(Backbone):
         super().__init__(config, [len(heads) for heads in self.kept])
         self.options = options
 
-    def forward(self, batch: Batch, routing: Routing | None = None) -> Output:
+    def one_pass(self, batch: Batch, routing: Routing | None) -> Output:
         visible = self.visibility(batch)
         h = self.embedded(batch)
         for block in self.blocks:
@@ -44,7 +45,7 @@ class StaticHeads(Backbone):
         for layer, kept in enumerate(self.kept):
             heads[layer, list(kept)] = True
         decided = Routing(path=("pruned",) * len(self.kept), heads=heads.expand(batch.n_examples, -1, -1))
-        return Output(self.head(h, batch.mask), decided)
+        return Output(self.head(h, batch.padding_mask), decided)
 
 
 def kept_heads(config: ModelConfig, options: Options) -> tuple[tuple[int, ...], ...]:
@@ -73,18 +74,13 @@ def head_importance(dense: Backbone, batches: Iterable[Batch]) -> Tensor:
     total = torch.zeros(config.n_layers, config.n_heads)
     for batch in batches:
         for example in range(batch.n_examples):
-            one = _example(batch, example)
+            one = part(batch, slice(example, example + 1))
             mask = torch.ones(1, config.n_layers, config.n_heads, device=batch.tokens.device, requires_grad=True)
             loss = task_loss(dense(one, Routing(head_gate=mask)).logits, one)
             (gradient,) = torch.autograd.grad(loss, mask)
             total += gradient[0].abs().cpu()
     norms = total.norm(dim=1, keepdim=True)
     return total / norms.clamp_min(torch.finfo(total.dtype).tiny)
-
-
-def _example(batch: Batch, example: int) -> Batch:
-    here = slice(example, example + 1)
-    return Batch(batch.tokens[here], batch.mask[here], batch.labels[here], batch.index[here], batch.is_padded)
 
 
 def choose_heads(importance: Tensor, head_fraction: float) -> tuple[tuple[int, ...], ...]:

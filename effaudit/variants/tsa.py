@@ -10,9 +10,11 @@ from pydantic import Field
 from torch import Tensor, nn
 
 from effaudit.profile_spec import ModelConfig, Real, validated
-from effaudit.variants._blocks import Backbone, Block, Costs, Visibility, per_example, task_loss
+from effaudit.variants._blocks import Backbone, Costs, per_example, task_loss
 from effaudit.variants._fixed_routing import RoutedOptions, kept_positions
 from effaudit.variants._knobs import Knob, Knobs
+from effaudit.variants._layers import Block
+from effaudit.variants._visibility import Rows, Visibility
 from effaudit.workload import Batch, Execution, Output, Routing
 
 TASKS = ("classification", "causal_lm")
@@ -83,7 +85,7 @@ class TokenSelective(Backbone):
         self.register_buffer("fixed", fixed, persistent=False)
         self._is_hardened = False  # whether training runs the hard gate forward
 
-    def forward(self, batch: Batch, routing: Routing | None = None) -> Output:
+    def one_pass(self, batch: Batch, routing: Routing | None) -> Output:
         visible = self.visibility(batch)
         h = self.blocks[0](self.embedded(batch), visible)
         everyone = torch.ones_like(batch.mask)
@@ -105,7 +107,7 @@ class TokenSelective(Backbone):
         path = ("full", *[self.options.mode if self._is_hard else "soft"] * len(self.routers))
         soft = torch.stack(gates, dim=-1) if self.fixed is None else None
         decided = Routing(path=path, tokens=torch.stack(tokens, dim=-1), gate=soft)
-        return Output(self.head(h, batch.mask), decided)
+        return Output(self.head(h, batch.padding_mask), decided)
 
     @property
     def _is_hard(self) -> bool:
@@ -120,7 +122,7 @@ class TokenSelective(Backbone):
             return block(h, visible, gate + (hard - gate).detach())
         if self.options.execution == "masked":
             return block(h, visible, active.to(h.dtype) if scale is None else active * scale)
-        return block(h, visible, scale, active=active, is_attention_kept=self.options.mode == "ffn")
+        return block(h, visible, scale, rows=Rows.of(active), is_attention_kept=self.options.mode == "ffn")
 
     def finish(self) -> None:
         """Ends the annealing: a binary gate ran hard at the end of training, its soft twin served gradients alone."""

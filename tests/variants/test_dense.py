@@ -10,7 +10,9 @@ from torch import Tensor
 
 from effaudit.errors import EffauditError
 from effaudit.variants import dense
-from effaudit.variants._blocks import Attention, Backbone, Block
+from effaudit.variants._attention import Attention
+from effaudit.variants._blocks import Backbone
+from effaudit.variants._layers import Block
 from effaudit.workload import Batch, Routing, Task
 from tests import makers
 from tests.makers import FLOAT64
@@ -33,7 +35,7 @@ def block_by_hand(block: Block, h: Tensor, of: Batch, is_causal: bool, head_gate
     if head_gate is not None:
         mixed = mixed * head_gate[:, :, None, None]
     h = h + mixed.transpose(1, 2).flatten(2) @ block.attn.proj.weight.T
-    return h + block.ffn.down(torch.nn.functional.gelu(block.ffn.up(block.norm2(h))))
+    return h + block.ffn.down(block.ffn.up(block.norm2(h)))
 
 
 def model_by_hand(model: Backbone, of: Batch, head_gate: Tensor | None = None) -> Tensor:

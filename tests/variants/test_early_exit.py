@@ -51,7 +51,7 @@ def _expected(model: Any, of: Batch, frozen: bool) -> tuple[Tensor, Tensor]:
     exits, answers = torch.zeros(shape, dtype=torch.int64), {}
     history: dict[tuple[int, ...], list[Tensor]] = {}
     for layer, block in enumerate(model.blocks):
-        before, h = h, block(h, model.visibility(of))
+        before, h = h, block(h.clone(), model.visibility(of))
         if frozen and is_causal:
             h = torch.where((exits == 0)[..., None], h, before)
         logits = model.exit_head(layer, h, None if is_causal else of.mask)

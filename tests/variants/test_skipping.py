@@ -151,3 +151,28 @@ def _compared_one_by_one(one: Routing, other: Routing, of: Batch) -> int:
                     pairs = zip(a[example, token].flatten(), b[example, token].flatten(), strict=True)
                     n += sum(x != y for x, y in pairs)
     return int(n)
+
+
+@pytest.mark.parametrize("case", [case for case in CASES if case[0] != "early_exit"][::2], ids=names)
+@pytest.mark.parametrize("execution", ["skip", "masked"])
+def test_gradients_flow_in_eval_mode_too(case: Case, execution: str) -> None:
+    """Inference writes over its states; what asks for gradients must not, and gets the same answer."""
+    variant, task, options = case
+    model = makers.build(makers.config(variant, task, {**options, "execution": execution}))
+    of = makers.batch(task, (5, 3, 4))
+    output = model(of)
+    assert makers.distance(makers.run(model, of).logits, output.logits) <= FLOAT64
+    output.logits.sum().backward()
+    assert model.blocks[0].attn.qkv.weight.grad.abs().sum() > 0
+
+
+@pytest.mark.parametrize("case", CASES[::3], ids=names)
+def test_autocast_changes_nothing_but_precision(case: Case) -> None:
+    model, _ = pair(case, torch.float32)
+    of = makers.batch(case[1], (5, 3, 4))
+    routing = makers.random_routing(model.config, of, 0.5)
+    gates = {name: value.float() for name in ("gate", "head_gate") if (value := getattr(routing, name)) is not None}
+    routing = Routing(**{**vars(routing), **gates})
+    expected = makers.run(model, of, routing).logits
+    with torch.autocast("cpu", torch.bfloat16):
+        assert makers.distance(makers.run(model, of, routing).logits.float(), expected) < 0.1  # bfloat16 has 8 bits

@@ -114,7 +114,7 @@ def test_training_uses_soft_gates() -> None:
     of = makers.batch()
     expected = makers.run(soft, of).logits
     assert makers.distance(makers.run(hard, of).logits, expected) > 1e-3
-    assert torch.equal(makers.run(hard.train(), of).logits, expected)
+    assert makers.distance(makers.run(hard.train(), of).logits, expected) < FLOAT64
 
 
 @pytest.mark.parametrize("task", TASKS)

@@ -1,0 +1,209 @@
+"""Which models run on which drawn decisions in the benchmark of skipping."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from itertools import product
+from typing import Any, Literal
+
+import torch
+from torch import Tensor
+
+from effaudit import plugins
+from effaudit.flop_counting import count_flops
+from effaudit.micro_batch import choose_micro_batch
+from effaudit.profile_spec import ModelConfig, validated
+from effaudit.variants._blocks import Backbone
+from effaudit.variants.budgetformer import BudgetFormer
+from effaudit.workload import Batch, Routing, Task
+
+VOCABULARY, N_CLASSES, N_LAYERS, HEAD_WIDTH = 65, 4, 6, 32
+
+Part = Literal["tsa", "budgetformer", "early_exit", "soft", "policy"]
+
+
+@dataclass(frozen=True)
+class Shape:
+    """B examples of T tokens at width D."""
+
+    examples: int
+    tokens: int
+    width: int
+
+    def __str__(self) -> str:
+        return f"B={self.examples} T={self.tokens} d={self.width}"
+
+
+@dataclass(frozen=True)
+class Contender:
+    """What is timed: one call of `run`, which costs `flops`."""
+
+    setting: str
+    run: Callable[[], object]
+    flops: int
+    path: str
+    tokens_per_pass: int | None
+
+
+@dataclass(frozen=True)
+class Match:
+    """Contenders on the same batch of `shape`; the first is the dense reference."""
+
+    part: Part
+    shape: Shape
+    contenders: list[Contender]
+
+
+def model(variant: str, shape: Shape, task: Task, n_layers: int = N_LAYERS, **options: Any) -> Backbone:
+    """An untrained model in evaluation; its weights follow from the seed alone."""
+    known = validated(plugins.load("variants", variant).Options, options, f"options of `{variant}`")
+    config = ModelConfig(
+        variant=variant,
+        task=task,
+        vocab_size=VOCABULARY,
+        n_classes=N_CLASSES if task == "classification" else None,
+        max_tokens=shape.tokens,
+        d_model=shape.width,
+        n_layers=n_layers,
+        n_heads=shape.width // HEAD_WIDTH,
+        d_ff=4 * shape.width,
+        options=known.model_dump(mode="json", by_alias=True),
+    )
+    torch.manual_seed(0)
+    built: Backbone = plugins.load("variants", variant).build(config)
+    return built.eval()
+
+
+def drawn_batch(shape: Shape, task: Task) -> Batch:
+    source = torch.Generator().manual_seed(1)
+    size = (shape.examples, shape.tokens)
+    tokens = torch.randint(0, VOCABULARY, size, generator=source)
+    labels = tokens if task == "causal_lm" else torch.zeros(shape.examples, dtype=torch.int64)
+    return Batch(tokens, torch.ones(size, dtype=torch.bool), labels, torch.arange(shape.examples), is_padded=False)
+
+
+def contender(setting: str, made: Backbone, batch: Batch, routing: Routing | None = None) -> Contender:
+    """A whole model at its own best micro-batch."""
+    choose_micro_batch(made, batch, routing)
+
+    def run() -> object:
+        with torch.inference_mode():
+            return made(batch, routing)
+
+    return Contender(setting, run, _flops(run), _path(made), made.tokens_per_pass)
+
+
+def _path(made: Backbone) -> str:
+    execution: str = made.config.options["execution"]
+    return execution if made.config.variant != "dense" else "full"
+
+
+def _flops(run: Callable[[], object]) -> int:
+    count = count_flops(run)
+    assert count.complete
+    return count.total
+
+
+def tsa(shapes: list[Shape], alphas: tuple[float, ...]) -> Iterator[Match]:
+    """Halting drawn for each token on its own; routers run and their decisions are replaced."""
+    for shape in shapes:
+        batch = drawn_batch(shape, "causal_lm")
+        contenders = [contender("dense", model("dense", shape, "causal_lm"), batch)]
+        for mode in ("ffn", "ffn+query"):
+            made = model("tsa", shape, "causal_lm", mode=mode, gate="binary")
+            for alpha in alphas:
+                one = twin(made)
+                contenders.append(contender(f"{mode} α={alpha}", one, batch, drawn_tokens(shape, alpha)))
+        yield Match("tsa", shape, contenders)
+
+
+def twin(made: Backbone) -> Backbone:
+    """The same weights in a model of its own, so that each keeps its own micro-batch."""
+    other: Backbone = plugins.load("variants", made.config.variant).build(made.config)
+    other.load_state_dict(made.state_dict(), assign=True)
+    return other.eval()
+
+
+def drawn_tokens(shape: Shape, alpha: float, seed: int = 2) -> Routing:
+    source = torch.Generator().manual_seed(seed)
+    kept = torch.rand((shape.examples, shape.tokens, N_LAYERS), generator=source) < alpha
+    kept[..., 0] = True
+    return Routing(tokens=kept)
+
+
+def budgetformer(shapes: list[Shape], fractions: tuple[float, ...]) -> Iterator[Match]:
+    """The attention layer alone: norm, budget and score nets, projections, heads, residual."""
+    for shape in shapes:
+        batch = drawn_batch(shape, "classification")
+        dense = model("dense", shape, "classification", n_layers=1)
+        adaptive = model("budgetformer", shape, "classification", n_layers=1)
+        assert isinstance(adaptive, BudgetFormer)
+        contenders = [_attention_of_dense(dense, batch)]
+        for fraction in fractions:
+            for is_shared in (True, False):
+                heads = drawn_heads(shape, fraction, is_shared)
+                of = "shared" if is_shared else "own"
+                contenders.append(_attention_of(adaptive, batch, heads, f"k/H={fraction} {of} sets"))
+        yield Match("budgetformer", shape, contenders)
+
+
+def _attention_of_dense(dense: Backbone, batch: Batch) -> Contender:
+    with torch.inference_mode():
+        h, visible = dense.embedded(batch), dense.visibility(batch)
+
+    def run() -> object:
+        with torch.inference_mode():
+            return dense.blocks[0].attend(h, visible)
+
+    return Contender("dense", run, _flops(run), "full", None)
+
+
+def _attention_of(adaptive: BudgetFormer, batch: Batch, heads: Tensor, setting: str) -> Contender:
+    with torch.inference_mode():
+        h, visible = adaptive.embedded(batch), adaptive.visibility(batch)
+
+    def run() -> object:
+        with torch.inference_mode():
+            return adaptive.attend(0, h, visible, batch, Routing(heads=heads))
+
+    return Contender(setting, run, _flops(run), "skip", None)
+
+
+def drawn_heads(shape: Shape, fraction: float, is_shared: bool, seed: int = 3) -> Tensor:
+    """(B, 1, H): each example with as many heads, drawn for it or, shared, for four sets that examples take in turn."""
+    n_heads = shape.width // HEAD_WIDTH
+    n_sets = min(4, shape.examples) if is_shared else shape.examples
+    scores = torch.rand((n_sets, n_heads), generator=torch.Generator().manual_seed(seed))
+    sets = scores.argsort(dim=1).argsort(dim=1) < max(round(fraction * n_heads), 1)
+    return sets.repeat(shape.examples // n_sets, 1)[:, None]
+
+
+def early_exit(shapes: list[Shape], means: tuple[int, ...]) -> Iterator[Match]:
+    tasks: tuple[tuple[Task, str], ...] = (("classification", "example"), ("causal_lm", "token"))
+    for (task, unit), shape in product(tasks, shapes):
+        batch = drawn_batch(shape, task)
+        contenders = [contender("dense", model("dense", shape, task), batch)]
+        for mean in means:
+            made = model("early_exit", shape, task, criterion="maxprob", state="copy")
+            routing = drawn_exits(shape, mean, unit == "token")
+            contenders.append(contender(f"per {unit}, mean {mean} of {N_LAYERS}", made, batch, routing))
+        yield Match("early_exit", shape, contenders)
+
+
+def drawn_exits(shape: Shape, mean: int, is_per_token: bool, seed: int = 4) -> Routing:
+    """As many leave one layer before the mean as one after it, the others at it."""
+    units = shape.examples * (shape.tokens if is_per_token else 1)
+    offsets = torch.arange(units) % 4  # 0 before, 1 after, 2 and 3 at the mean
+    exits = mean - (offsets == 0).long() + (offsets == 1).long()
+    exits = exits[torch.randperm(units, generator=torch.Generator().manual_seed(seed))]
+    return Routing(exits=exits.view(shape.examples, -1) if is_per_token else exits)
+
+
+def soft(shapes: list[Shape]) -> Iterator[Match]:
+    """Routers on and gates soft: nothing is skipped, so time is to grow by the routers' FLOPs alone."""
+    for shape in shapes:
+        batch = drawn_batch(shape, "causal_lm")
+        dense = contender("dense", model("dense", shape, "causal_lm"), batch)
+        made = contender("soft", model("tsa", shape, "causal_lm", mode="soft"), batch)
+        yield Match("soft", shape, [dense, replace(made, path="soft")])

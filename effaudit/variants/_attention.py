@@ -1,0 +1,106 @@
+"""How attention is computed: for all queries, for gathered ones alone, or in chosen heads alone.
+
+Shapes: B batch, T tokens, D width, H heads, dh width of one, N gathered tokens, b examples that run k heads each.
+"""
+
+from __future__ import annotations
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from effaudit.variants._head_sets import HeadGroup, head_groups
+from effaudit.variants._linear import Residual
+from effaudit.variants._visibility import Rows, Visibility
+
+
+class Attention(nn.Module):
+    """Multi-head attention over fused, bias-free projections; `n_heads` may be fewer than D / head_dim.
+
+    With `onto`, outputs are added onto it in place instead of being returned alone; no gradient flows then.
+    """
+
+    def __init__(self, d_model: int, n_heads: int, head_dim: int, dropout: float) -> None:
+        super().__init__()
+        self.n_heads, self.head_dim, self.dropout = n_heads, head_dim, dropout
+        self.qkv = nn.Linear(d_model, 3 * n_heads * head_dim, bias=False)
+        self.proj = Residual(n_heads * head_dim, d_model, bias=False)
+
+    def forward(
+        self,
+        x: Tensor,
+        visible: Visibility,
+        head_gate: Tensor | None = None,
+        onto: Tensor | None = None,
+        gate: Tensor | None = None,
+        rows: Rows | None = None,
+        runs: Tensor | None = None,
+    ) -> Tensor:
+        """`x` (B, T, D) to (B, T, D); `head_gate` (B, H) multiplies the heads' outputs.
+
+        `gate` multiplies what is added onto `onto`. With `rows`, only their queries: `onto` (N, D). With `runs`
+        (B, H) bool, only those heads.
+        """
+        if rows is not None:
+            return self._rows(x, visible, rows, onto, gate)
+        if runs is not None:
+            return self._heads(x, visible, runs, head_gate, onto)
+        q, k, v = (self._split(part) for part in self.qkv(x).chunk(3, dim=-1))
+        mixed = self._mixed(q, k, v, visible)
+        if head_gate is not None:
+            mixed = mixed * head_gate[:, :, None, None]
+        return self.proj(mixed.transpose(1, 2).flatten(2), onto, gate)
+
+    def _split(self, x: Tensor) -> Tensor:
+        return x.unflatten(-1, (-1, self.head_dim)).transpose(1, 2)  # (B, H, T, dh)
+
+    def _mixed(self, q: Tensor, k: Tensor, v: Tensor, visible: Visibility) -> Tensor:
+        is_causal = visible.is_causal and visible.mask is None
+        return F.scaled_dot_product_attention(q, k, v, visible.mask, self.dropout if self.training else 0.0, is_causal)
+
+    def _rows(self, x: Tensor, visible: Visibility, rows: Rows, onto: Tensor | None, gate: Tensor | None) -> Tensor:
+        """Keys and values come from all tokens, as a cache of them needs."""
+        width = self.n_heads * self.head_dim
+        q = F.linear(x.view(-1, x.shape[2]).index_select(0, rows.index), self.qkv.weight[:width])  # (N, D)
+        k, v = (self._split(part) for part in F.linear(x, self.qkv.weight[width:]).chunk(2, dim=-1))
+        queries = q.unflatten(1, (self.n_heads, self.head_dim)).transpose(0, 1)[None].split(rows.counts, dim=2)
+        # Example by example, as their numbers of queries differ; torch lays (1, H, n, dh) out as (n, H, dh) here.
+        mixed = [
+            F.scaled_dot_product_attention(query, key, value, mask)[0].transpose(0, 1).flatten(1)
+            for query, key, value, mask in zip(queries, k.split(1), v.split(1), visible.rows(rows), strict=True)
+            if query.shape[2]
+        ]
+        return self.proj(torch.cat([q[:0], *mixed]), onto, gate)
+
+    def _heads(self, x: Tensor, visible: Visibility, runs: Tensor, gate: Tensor | None, onto: Tensor | None) -> Tensor:
+        """Examples are taken together by their number of heads for the scores, by their set for the projections."""
+        onto = torch.zeros_like(x) if onto is None else onto
+        for group in head_groups(runs):
+            q, k, v = (part.transpose(1, 2) for part in self._qkv_of(x, group).unbind(2))
+            mixed = self._mixed(q, k, v, visible.select(group.examples)).transpose(1, 2)  # (b, T, k, dh)
+            if gate is not None:
+                mixed = mixed * gate.index_select(0, group.examples).gather(1, group.heads)[:, None, :, None]
+            self._project(mixed.flatten(2).to(onto.dtype), group, onto)
+        return onto
+
+    def _qkv_of(self, x: Tensor, group: HeadGroup) -> Tensor:
+        """(b, T, 3, k, dh), each example's in its own heads."""
+        weight = self.qkv.weight.unflatten(0, (3, self.n_heads, self.head_dim))
+        shape = (3, group.heads.shape[1], self.head_dim)
+        qkv = x.new_empty(len(group.examples), x.shape[1], shape[0] * shape[1] * shape[2])
+        for heads in group.sets:
+            chosen = heads.of(weight, dim=1).flatten(0, 2).t()  # (D, 3 * k * dh)
+            for span in heads.spans:
+                rows, place = x[span.start : span.stop].flatten(0, 1), qkv[span.rows].view(-1, chosen.shape[1])
+                if torch.is_grad_enabled():
+                    place.copy_(rows @ chosen)
+                else:
+                    torch.mm(rows, chosen, out=place)
+        return qkv.unflatten(2, shape)
+
+    def _project(self, mixed: Tensor, group: HeadGroup, onto: Tensor) -> None:
+        weight = self.proj.weight.unflatten(1, (self.n_heads, self.head_dim))
+        for heads in group.sets:
+            chosen = heads.of(weight, dim=1).flatten(1).t()  # (k * dh, D)
+            for span in heads.spans:
+                onto[span.start : span.stop].view(-1, onto.shape[2]).addmm_(mixed[span.rows].flatten(0, 1), chosen)

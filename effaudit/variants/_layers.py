@@ -1,0 +1,97 @@
+"""How a block changes its tokens: all of them, or gathered ones alone.
+
+Shapes: B batch, T tokens, D width, N gathered tokens.
+"""
+
+from __future__ import annotations
+
+from torch import Tensor, nn
+
+from effaudit.profile_spec import ModelConfig
+from effaudit.variants._attention import Attention
+from effaudit.variants._linear import GeluLinear, Residual, is_inference
+from effaudit.variants._visibility import Rows, Visibility
+
+
+class FeedForward(nn.Module):
+    def __init__(self, d_model: int, d_ff: int, dropout: float) -> None:
+        super().__init__()
+        self.up = GeluLinear(d_model, d_ff)
+        self.down = Residual(d_ff, d_model)
+        self.dropout = nn.Dropout(dropout)
+
+    def forward(self, x: Tensor, onto: Tensor | None = None, gate: Tensor | None = None) -> Tensor:
+        """With `onto`, outputs times `gate` are added onto it in place, without dropout; no gradient flows then."""
+        if onto is not None:
+            return self.down(self.up(x), onto, gate)
+        return self.dropout(self.down(self.dropout(self.up(x))))
+
+
+class Block(nn.Module):
+    """Pre-norm transformer block."""
+
+    def __init__(self, config: ModelConfig, n_heads: int | None = None) -> None:
+        super().__init__()
+        head_dim = config.d_model // config.n_heads
+        self.norm1 = nn.LayerNorm(config.d_model)
+        self.attn = Attention(config.d_model, n_heads or config.n_heads, head_dim, config.dropout)
+        self.norm2 = nn.LayerNorm(config.d_model)
+        self.ffn = FeedForward(config.d_model, config.d_ff, config.dropout)
+
+    def forward(
+        self,
+        h: Tensor,
+        visible: Visibility,
+        gate: Tensor | None = None,
+        head_gate: Tensor | None = None,
+        rows: Rows | None = None,
+        is_attention_kept: bool = False,
+    ) -> Tensor:
+        """`h` (B, T, D), which inference overwrites; `gate` (B, T) multiplies what both sub-layers add.
+
+        With `rows` the other tokens stay as they are: their query, scores, mix, output projection and FFN are
+        skipped, or with `is_attention_kept` their FFN alone.
+        """
+        if rows is not None and len(rows) < h.shape[0] * h.shape[1]:
+            return self._skip(h, visible, rows, gate, is_attention_kept)
+        return self.feed(self.attend(h, visible, gate, head_gate), gate)
+
+    def attend(
+        self,
+        h: Tensor,
+        visible: Visibility,
+        gate: Tensor | None = None,
+        head_gate: Tensor | None = None,
+        runs: Tensor | None = None,
+        normed: Tensor | None = None,
+    ) -> Tensor:
+        """`h` with attention times `gate` (B, T) added; in inference the same tensor.
+
+        `runs` (B, H) bool leaves the other heads out; `normed` is norm1(h) where the caller has it already.
+        """
+        normed = self.norm1(h) if normed is None else normed
+        if is_inference(self, h):
+            return self.attn(normed, visible, head_gate, onto=h, gate=gate, runs=runs)
+        attended = self.attn(normed, visible, head_gate, runs=runs)
+        return h + (attended if gate is None else gate[..., None] * attended)
+
+    def feed(self, h: Tensor, gate: Tensor | None = None) -> Tensor:
+        """`h` with the FFN times `gate` (…) added; in inference the same tensor."""
+        if is_inference(self, h):
+            return self.ffn(self.norm2(h), onto=h, gate=gate)
+        fed = self.ffn(self.norm2(h))
+        return h + (fed if gate is None else gate[..., None] * fed)
+
+    def _skip(self, h: Tensor, visible: Visibility, rows: Rows, gate: Tensor | None, is_attention_kept: bool) -> Tensor:
+        flat = (h if is_inference(self, h) else h.clone()).view(-1, h.shape[2])
+        kept = flat.index_select(0, rows.index)  # (N, D)
+        factor = None if gate is None else gate.flatten().index_select(0, rows.index)  # (N,)
+        normed = self.norm1(h)
+        if is_inference(self, h) and not is_attention_kept:
+            kept = self.attn(normed, visible, onto=kept, gate=factor, rows=rows)
+        else:
+            attended = self.attn(normed, visible, rows=None if is_attention_kept else rows)
+            if is_attention_kept:
+                attended = attended.flatten(0, 1).index_select(0, rows.index)
+            kept = kept + (attended if factor is None else factor[:, None] * attended)
+        return flat.index_copy_(0, rows.index, self.feed(kept, factor)).view_as(h)

@@ -1,0 +1,99 @@
+"""Which tokens are gathered, and which keys a query may attend to.
+
+Shapes: B batch, T tokens, N gathered tokens.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+
+import torch
+from torch import Tensor
+
+from effaudit.workload import Batch
+
+
+@dataclass(frozen=True)
+class Rows:
+    """Gathered tokens of a batch: where they stand in the flattened (B*T) tokens, in order."""
+
+    index: Tensor  # (N,) into B*T
+    positions: Tensor  # (N,) into T
+    counts: list[int]  # per example, its part of the N
+
+    @classmethod
+    def of(cls, active: Tensor) -> Rows:
+        """The True places of `active` (B, T); one transfer to the host, which the algorithm needs."""
+        counts = active.sum(dim=1).tolist()
+        index = true_places(active.flatten(), sum(counts))
+        return cls(index, index % active.shape[1], counts)
+
+    @classmethod
+    def whole(cls, tokens: Tensor) -> Rows:
+        """All of `tokens` (B, T)."""
+        index = torch.arange(tokens.numel(), device=tokens.device)
+        return cls(index, index % tokens.shape[1], [tokens.shape[1]] * tokens.shape[0])
+
+    def __len__(self) -> int:
+        return len(self.index)
+
+    def take(self, h: Tensor) -> Tensor:
+        """(N, …) of `h` (B, T, …); `h` itself, flattened, where they are all."""
+        flat = h.flatten(0, 1)
+        return flat if len(self) == len(flat) else flat.index_select(0, self.index)
+
+
+def true_places(flags: Tensor, n: int) -> Tensor:
+    """The places of the `n` True flags, in order; `nonzero` would ask a GPU for their number again."""
+    if flags.device.type == "cpu":
+        return flags.nonzero().squeeze(1)
+    return torch.searchsorted(flags.cumsum(0), torch.arange(1, n + 1, device=flags.device))
+
+
+@dataclass(frozen=True)
+class Visibility:
+    """Which keys a query may attend to: the real ones, and when causal only those up to its own position.
+
+    Masks are what is added to scores, 0 or -inf, made once for all layers of a forward pass.
+    """
+
+    is_causal: bool
+    n_tokens: int
+    like: Tensor  # its dtype and device are those of the masks
+    keys: Tensor | None  # (B, T) bool; None where nothing is padded
+
+    @classmethod
+    def of(cls, batch: Batch, is_causal: bool, like: Tensor) -> Visibility:
+        return cls(is_causal, batch.tokens.shape[1], like, batch.mask if batch.is_padded else None)
+
+    @cached_property
+    def mask(self) -> Tensor | None:
+        """For all queries, (B, 1, T or 1, T); None where `is_causal` alone says it."""
+        if self._padding is None or not self.is_causal:
+            return self._padding
+        return self._padding + self._triangle
+
+    def rows(self, rows: Rows) -> list[Tensor | None]:
+        """For the gathered queries of each example, (1, 1, n or 1, T)."""
+        padding = [None] * len(rows.counts) if self._padding is None else self._padding.split(1)
+        if not self.is_causal:
+            return list(padding)
+        causal = self._triangle.index_select(0, rows.positions)[None, None].split(rows.counts, dim=2)
+        return [mask if keys is None else mask + keys for mask, keys in zip(causal, padding, strict=True)]
+
+    def select(self, examples: Tensor) -> Visibility:
+        return self if self.keys is None else Visibility(self.is_causal, self.n_tokens, self.like, self.keys[examples])
+
+    @cached_property
+    def _padding(self) -> Tensor | None:
+        return None if self.keys is None else self._added(self.keys)[:, None, None, :]
+
+    @cached_property
+    def _triangle(self) -> Tensor:
+        positions = torch.arange(self.n_tokens, device=self.like.device)
+        return self._added(positions[:, None] >= positions)  # (T, T)
+
+    def _added(self, allowed: Tensor) -> Tensor:
+        zeros = torch.zeros(allowed.shape, dtype=self.like.dtype, device=self.like.device)
+        return zeros.masked_fill_(~allowed, -torch.inf)
