@@ -259,7 +259,7 @@ FORMULAS: dict[str, Formula] = {
     "aten::_embedding_bag_forward_only": embedding_bag,
     "aten::_embedding_bag_backward": embedding_bag_backward,
     "aten::_embedding_bag_per_sample_weights_backward": bag_weights_backward,
-    "mkldnn::_linear_pointwise": _linear,
+    "mkldnn::_linear_pointwise": linear,
     **QUANTIZED,
 }
 

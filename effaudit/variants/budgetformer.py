@@ -167,9 +167,7 @@ class BudgetFormer(Backbone):
             gate = torch.ones_like(gate)
         return Decision(s, p, runs, gate)
 
-    def _attend(
-        self, layer: int, h: Tensor, normed: Tensor, visible: Visibility, runs: Tensor, gate: Tensor
-    ) -> Tensor:
+    def _attend(self, layer: int, h: Tensor, normed: Tensor, visible: Visibility, runs: Tensor, gate: Tensor) -> Tensor:
         is_skipping = self.options.execution == "skip" and not self.training
         factor = gate if is_skipping or self.training else gate * runs
         return self.blocks[layer].attend(
