@@ -147,7 +147,7 @@ def test_profile_shows_one_model_and_saves_its_record(cli: Cli, tmp_path: Path) 
     path = write_profile(tmp_path)
     answer = cli("profile", path, "--out", "o", "--html")
     assert answer.code == 0
-    assert answer.out.startswith("dense (dense: execution=skip)")
+    assert answer.out.startswith("dense (dense: execution=skip, micro_batch=auto)")
     assert "FLOPs by module" in answer.out
     assert "auditing `dense`; --model picks another: tsa" in answer.err
     assert "records: o" in answer.err
