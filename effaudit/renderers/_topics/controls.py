@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from effaudit import units
 from effaudit.record import AuditRecord, Control
 from effaudit.renderers._cells import NOTHING, Cell, Table, count, number, percent, text
-from effaudit.renderers._control_words import LONG, difference, quality_of, span, standing, value
+from effaudit.renderers._control_words import LONG, SHORT, difference, quality_of, span, standing, value
 from effaudit.renderers._layout import shorten
 from effaudit.renderers._topics import _style
 from effaudit.renderers._topics._drawing import Drawing
@@ -40,10 +40,10 @@ def drawing(records: Sequence[AuditRecord]) -> Drawing | None:
             if control.interval is not None:
                 ax.plot(control.interval, [y, y], color=look.colour, linewidth=1.6)
         ax.axvline(0, color=_style.INK, linewidth=0.8)
-        names = [f"{shorten(r.model.name, _style.NAME_WIDTH)}: {LONG[c.kind]}" for r, c in alike]
+        names = [f"{shorten(r.model.name, _style.NAME_WIDTH)}: {SHORT[c.kind]}" for r, c in alike]
         ax.set_yticks(range(len(alike)), names)
         ax.set_ylim(len(alike) - 0.5, -0.5)
-        ax.set_xlabel(f"{unit.removeprefix('quality.')}: control less the model itself")
+        ax.set_xlabel(f"{unit.removeprefix('quality.')}, control less model")
         ax.grid(axis="x")
 
     alt = (
@@ -51,7 +51,7 @@ def drawing(records: Sequence[AuditRecord]) -> Drawing | None:
         "Where the interval holds zero, the control is as good"
     )
     height = 1.1 + 0.34 * len(alike)
-    return Drawing("controls", "Against other routings of the same rate", alt, table(records), plot, height_in=height)
+    return Drawing("controls", "Against other routings", alt, table(records), plot, height_in=height)
 
 
 def _row(record: AuditRecord, control: Control) -> tuple[Cell, ...]:

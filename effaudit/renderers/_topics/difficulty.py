@@ -59,8 +59,8 @@ def following(records: Sequence[AuditRecord], examples: Examples) -> Table:
             continue
         for row in follows(examples[record.model.name], difficulty):
             rhos = (_rho(row.rho), _rho(row.given_length), _rho(row.of_length))
-            verdict = "yes" if (row.given_length or row.rho).excludes(0) else "not beyond doubt"
-            lines.append((text(record.model.name), text(row.effort), text(row.difficulty), *rhos, text(verdict)))
+            verdict = text(_verdict(row.given_length or row.rho))
+            lines.append((text(record.model.name), text(row.effort), text(row.difficulty), *rhos, verdict))
     heads = (
         "model",
         "spends",
@@ -71,6 +71,12 @@ def following(records: Sequence[AuditRecord], examples: Examples) -> Table:
         "follows",
     )
     return Table("Does what is spent follow difficulty?", heads, tuple(lines))
+
+
+def _verdict(rho: Interval) -> str:
+    if not rho.excludes(0):
+        return "not beyond doubt"
+    return "yes" if rho.value > 0 else "the other way"
 
 
 def _rho(found: Interval | None) -> Cell:

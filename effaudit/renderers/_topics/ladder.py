@@ -73,6 +73,8 @@ def drawing(records: Sequence[AuditRecord]) -> Drawing:
         for i, step in enumerate(STEPS):
             rungs = [(x, steps[step]) for x, steps in enumerate(found)]
             known = [(x, 100 * r.change, r.interval) for x, r in rungs if r.change is not None]
+            if not known:  # an empty series would stand in the legend in a colour of its own
+                continue
             places = [x + 0.16 * (i - 2) for x, _, _ in known]
             heights = [min(height, MAX_CHANGE) for _, height, _ in known]
             ax.bar(places, heights, 0.15, color=_style.STEPS[i][0], label=step)
