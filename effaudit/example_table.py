@@ -11,14 +11,20 @@ import weakref
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from math import isfinite
 from pathlib import Path
-
-import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from typing import TYPE_CHECKING, Any
 
 from effaudit.errors import EffauditError
 from effaudit.files import write_atomically
+from effaudit.lazy import Lazy
 
-Floats = NDArray[np.float64]
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import ArrayLike, NDArray
+
+    Floats = NDArray[np.float64]
+else:
+    np = Lazy("numpy")  # a third of what `effaudit --help` would take
+    Floats = Any
 
 INDEX = "index"
 # What effaudit's own meters find, in the order of the file; columns of other meters follow.
