@@ -20,6 +20,7 @@ from effaudit.bench._turns import Timing, in_turns
 
 ALPHAS, FRACTIONS, MEANS = (0.34, 0.5, 0.726, 0.833), (0.125, 0.25, 0.5), (2, 3, 4)
 QUICK = [Shape(8, 128, 256)]
+QUICK_S, FULL_S = 15.0, 300.0
 PARTS = ("tsa", "budgetformer", "early_exit", "soft")
 
 
@@ -50,7 +51,8 @@ def run(arguments: list[str]) -> str:
     """The table in Markdown; with `--out` the record of it too."""
     options = _parser().parse_args(arguments)
     torch.set_num_threads(1)
-    timing = Timing(options.rounds, options.seconds, time.thread_time if options.thread_time else time.perf_counter)
+    seconds = options.seconds or (QUICK_S if options.quick else FULL_S)
+    timing = Timing(options.rounds, seconds, time.thread_time if options.thread_time else time.perf_counter)
     rows = []
     for match in _matches(options.only or PARTS, options.quick):
         found = _rows(match, timing)
@@ -67,7 +69,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--quick", action="store_true", help="one small shape a part")
     parser.add_argument("--only", action="append", choices=PARTS, help="this part alone (repeatable)")
     parser.add_argument("--rounds", type=int, default=200, help="at most as many rounds a shape")
-    parser.add_argument("--seconds", type=float, default=300.0, help="at most as long a shape")
+    parser.add_argument("--seconds", type=float, help=f"at most as long a shape ({FULL_S:.0f}, quick {QUICK_S:.0f})")
     parser.add_argument("--thread-time", action="store_true", help="CPU time of the thread, for a busy machine")
     parser.add_argument("--out", type=Path, help="write the rows here as JSON")
     return parser
