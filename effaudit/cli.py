@@ -12,17 +12,14 @@ from typing import Annotated
 
 import typer
 
-from effaudit import cli_gate, runs
+from effaudit import cli_gate
 from effaudit.cli_options import AuditOptions, Data, Device, Quiet, Seed, with_audit_options
-from effaudit.cli_results import audited, show
 from effaudit.errors import EffauditError
-from effaudit.overrides import Overrides, apply
-from effaudit.profile_spec import load_profile
-from effaudit.renderers._layout import printable
 from effaudit.streams import closed_pipe_ignored, note, say
 
 # No `from __future__ import annotations`: typer reads the annotations below as they are.
-# Whatever imports torch or matplotlib is imported by the command that needs it, so that `--help` answers at once.
+# All that takes time to import (pydantic, rich, numpy, torch) is imported by the command that needs it, so that
+# `--help` answers at once.
 
 DEFAULT = "demo"  # the profile of an audit without a target
 USER_ERROR, BUG, INTERRUPTED = 2, 70, 130  # exit codes; 1 is a regression and nothing else
@@ -72,6 +69,9 @@ def profile(
     Totals, FLOPs by module, routing by layer, latency, memory, energy, emissions.
     --model picks among the profile's models, or names a variant; without a TARGET, on the data of `demo`.
     """
+    from effaudit.cli_results import audited, show
+    from effaudit.overrides import apply
+    from effaudit.profile_spec import load_profile
     from effaudit.renderers import console
     from effaudit.renderers._module_tree import module_tree
 
@@ -81,7 +81,7 @@ def profile(
     if len(wanted.models) > 1:
         raise EffauditError(f"`profile` audits one model, --model names {len(wanted.models)}", "use `effaudit compare`")
     if not wanted.models:
-        names = [spec.name for spec in base.models]
+        names = [spec.name for spec in base.audited_models]
         wanted = dataclasses.replace(wanted, models=names[:1])
         if len(names) > 1:
             note(f"auditing `{names[0]}`; --model picks another: {', '.join(names[1:])}", options.quiet)
@@ -104,6 +104,10 @@ def compare(
 
     Or compares saved records. --model picks among the profile's models, or names a variant; it may be repeated.
     """
+    from effaudit import runs
+    from effaudit.cli_results import audited, show
+    from effaudit.overrides import apply
+    from effaudit.profile_spec import load_profile
     from effaudit.renderers import console
 
     targets = targets or [DEFAULT]
@@ -136,6 +140,7 @@ def report(
     out: Annotated[str | None, typer.Option(metavar="DIR", help="Where to, else the run's folder.")] = None,
 ) -> None:
     """Renders saved records as files and prints their paths."""
+    from effaudit import runs
     from effaudit.reporting import write_report
 
     found = runs.one_task(runs.saved_records(targets or [runs.newest_run()]))
@@ -171,6 +176,8 @@ def train(
     """
     from effaudit.assembly import TRAINED
     from effaudit.auditing import prepare_folder
+    from effaudit.overrides import Overrides, apply
+    from effaudit.profile_spec import load_profile
     from effaudit.training import train as train_models
     from effaudit.training_jobs import AUDIT_WITH, train_at_once
 
@@ -273,6 +280,8 @@ def _is_out_of_memory(error: Exception) -> bool:
 
 
 def _complain(message: str, hint: str) -> int:
+    from effaudit.renderers._layout import printable
+
     note(f"error: {printable(message)}\n\nhint: {printable(hint) or 'see `effaudit --help`'}")
     return USER_ERROR
 

@@ -4,21 +4,19 @@ import os
 import sys
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from effaudit import runs
 from effaudit.cli_options import Quiet
-from effaudit.cli_results import check_writable, current_records
 from effaudit.errors import EffauditError
 from effaudit.files import write_atomically
-from effaudit.gate_rows import GateResult, GateRow
-from effaudit.profile_spec import load_profile
-from effaudit.progress import tracking
-from effaudit.record import AuditRecord
 from effaudit.streams import closed_pipe_ignored, note, say, say_json
 from effaudit.units import parse_share
+
+if TYPE_CHECKING:
+    from effaudit.gate_rows import GateResult, GateRow
+    from effaudit.record import AuditRecord
 
 # No `from __future__ import annotations`: typer reads the annotations below as they are.
 
@@ -43,9 +41,11 @@ class _Outputs:
         if self.is_json and self.is_markdown:
             raise EffauditError("--json and --markdown would both go to stdout", "choose one of them")
         if self.junit is not None:
+            from effaudit.cli_results import check_writable
+
             check_writable(self.junit)
 
-    def publish(self, result: GateResult, title: str, baseline: str | None) -> None:
+    def publish(self, result: "GateResult", title: str, baseline: str | None) -> None:
         from effaudit.renderers import _build_server, console
 
         markdown = _build_server.render_markdown(result, title)
@@ -128,10 +128,11 @@ def gate(
 
 def _against_baseline(
     current: str, baseline: str | None, asked: dict[str, float], is_quiet: bool, left_out: tuple[str, ...] = ()
-) -> tuple[GateResult, str, str]:
+) -> "tuple[GateResult, str, str]":
     """The verdicts on all but the measurements `left_out`, the profile's name, the baseline's file."""
     from effaudit import gating
     from effaudit.baselines import baseline_path, load_baseline
+    from effaudit.cli_results import current_records
     from effaudit.summary import summarise
 
     accepted = load_baseline(baseline) if baseline is not None else None
@@ -152,11 +153,15 @@ def _against_revision(
     baseline: str | None,
     asked: dict[str, float],
     is_quiet: bool,
-) -> tuple[GateResult, str]:
+) -> "tuple[GateResult, str]":
     """The verdicts on time against the revision and on all else against the baseline, if any; the profile's name."""
+    from effaudit import runs
     from effaudit.against import rows
     from effaudit.against.checkout import revisions
     from effaudit.against.race import race
+    from effaudit.gate_rows import GateResult
+    from effaudit.profile_spec import load_profile
+    from effaudit.progress import tracking
 
     if runs.is_saved(target):
         raise EffauditError(f"--against times a profile, `{target}` is saved records", "name the profile")
@@ -177,11 +182,13 @@ def _against_revision(
     return GateResult(tuple(sorted((*counted, *timed), key=lambda row: order[row.model]))), profile.name
 
 
-def _saved_records(target: str) -> list[AuditRecord]:
+def _saved_records(target: str) -> "list[AuditRecord]":
+    from effaudit import runs
+
     return [saved.record for saved in runs.saved_records([target])] if runs.is_saved(target) else []
 
 
-def _profile_of(records: list[AuditRecord]) -> tuple[str, dict[str, float]]:
+def _profile_of(records: "list[AuditRecord]") -> tuple[str, dict[str, float]]:
     """Name and tolerances of the profile that the records were made by."""
     from effaudit.gating import tolerances_of
 
@@ -189,6 +196,8 @@ def _profile_of(records: list[AuditRecord]) -> tuple[str, dict[str, float]]:
 
 
 def _profile_named(target: str) -> tuple[str, dict[str, float]]:
+    from effaudit.profile_spec import load_profile
+
     profile = load_profile(target)
     return profile.name, profile.gate.tolerances
 
@@ -213,7 +222,9 @@ def baseline_update(
 
     Shows what that changes. A baseline holds each figure with its spread, not the raw samples.
     """
-    from effaudit import baselines
+    from effaudit import baselines, runs
+    from effaudit.cli_results import check_writable, current_records
+    from effaudit.profile_spec import load_profile
     from effaudit.renderers import console
 
     path = Path(out) if out is not None else None

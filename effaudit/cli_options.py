@@ -3,12 +3,14 @@
 import inspect
 from collections.abc import Callable
 from dataclasses import dataclass, fields
-from typing import Annotated, Any, get_type_hints
+from typing import TYPE_CHECKING, Annotated, Any, get_type_hints
 
 import typer
 
 from effaudit.errors import EffauditError
-from effaudit.overrides import Overrides
+
+if TYPE_CHECKING:
+    from effaudit.overrides import Overrides
 
 # No `from __future__ import annotations`: typer reads the annotations below as they are.
 
@@ -78,11 +80,13 @@ class AuditOptions:
     html: Annotated[bool, typer.Option("--html", help="Write report.html beside the records.")] = False
     quiet: Quiet = False
 
-    def overrides(self) -> Overrides:
+    def overrides(self) -> "Overrides":
         """What of this changes the profile.
 
         Raises EffauditError where the list of meters is empty.
         """
+        from effaudit.overrides import Overrides  # imports pydantic
+
         meters = None if self.meters is None else [name for part in self.meters.split(",") if (name := part.strip())]
         if meters == []:
             raise EffauditError("--meters: none named", "leave it out for all of the profile's, or see `effaudit list`")

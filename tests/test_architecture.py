@@ -13,6 +13,7 @@ from effaudit import plugins
 
 PACKAGE = Path(effaudit.__file__).parent
 HEAVY = ("torch", "matplotlib", "codecarbon", "scipy")
+HELP_DOES_WITHOUT = (*HEAVY, "numpy", "pydantic", "rich", "yaml")
 # What answers at once, or reads records only.
 LIGHT = [
     "effaudit",
@@ -84,6 +85,10 @@ def reached(name: str) -> dict[str, list[str]]:
 def test_what_must_be_quick_never_imports_what_is_heavy(name: str) -> None:
     ways = [" -> ".join(way) for found, way in reached(name).items() if found.partition(".")[0] in HEAVY]
     assert ways == []
+
+
+def test_help_does_without_what_takes_time_to_import() -> None:
+    assert {found.partition(".")[0] for found in reached("effaudit.cli")} & set(HELP_DOES_WITHOUT) == set()
 
 
 def test_the_check_sees_an_import_that_is_not_allowed() -> None:
