@@ -253,11 +253,14 @@ def made_anew(
 ) -> Assembled:
     """The model under other options, made from the one that its training started from and not trained further.
 
-    Raises EffauditError when that one is not among `models`.
+    A dense model that started from there too stands in for one that is not audited.
+    Raises EffauditError when neither is among `models`.
     """
     assert isinstance(model.config, ModelConfig)
     spec = model.spec
-    source = models.get(spec.init_from or "")
+    origin = spec.init_from or ""
+    siblings = (m for m in models.values() if m.spec.variant == "dense" and m.spec.init_from == origin)
+    source = models.get(origin) or next(siblings, None)
     if source is None:
         hint = "give it `init_from:` with the name of a dense model of the profile"
         raise EffauditError(f"`{spec.name}` cannot be made anew: the model it starts from is not here", hint)
@@ -307,7 +310,7 @@ def load_all(profile: AuditProfile, given: Path | None) -> tuple[Dataset, list[A
 
     Raises EffauditError when models were trained with different tokenizers.
     """
-    paths = {spec.name: find_weights(profile, spec, given) for spec in profile.models if not spec.is_own}
+    paths = {spec.name: find_weights(profile, spec, given) for spec in profile.audited_models if not spec.is_own}
     weights = {name: load_weights(path) if path else None for name, path in paths.items()}
     trained = [w for w in weights.values() if w is not None]
     tokenizers = {vocabulary for w in trained if (vocabulary := _vocabulary(w)) is not None}
@@ -319,7 +322,7 @@ def load_all(profile: AuditProfile, given: Path | None) -> tuple[Dataset, list[A
     data = Data(profile)
     tokenizer = next((w.tokenizer for w in trained if w.tokenizer is not None), None)
     assembled = []
-    for spec in profile.models:
+    for spec in profile.audited_models:
         if spec.is_own:
             model = open_own(profile, spec, data)
         else:

@@ -34,14 +34,14 @@ def run_audit(
     Raises EffauditError for everything a user can mend.
     """
     folder = prepare_folder(out or new_run_folder(profile.name))
-    refuse_overwriting(folder, [spec.name for spec in profile.models])
+    order = [spec.name for spec in profile.audited_models]
+    refuse_overwriting(folder, order)
     parts = _parts(profile)
     for part in parts:
         devices.resolve(part.audit.device)
     asked = profile.audit
     carbon.find_intensity(asked.country, asked.region, asked.intensity)  # an unknown country is said before the work
     found = [record for part in parts for record in _audit_part(part, profile, folder, weights, is_quiet)]
-    order = [spec.name for spec in profile.models]
     return sorted(found, key=lambda record: order.index(record.model.name))
 
 
@@ -51,7 +51,7 @@ def _parts(profile: AuditProfile) -> list[AuditProfile]:
     Raises EffauditError when models that are to be matched or compared would be apart.
     """
     parts: dict[tuple[str, int, int], list[ModelSpec]] = {}
-    for spec in profile.models:
+    for spec in profile.audited_models:
         run, audit = spec.run, profile.audit
         key = (run.device or audit.device, run.threads or audit.threads, run.batch_size or profile.data.batch_size)
         parts.setdefault(key, []).append(spec)

@@ -81,17 +81,24 @@ def apply(profile: AuditProfile, overrides: Overrides) -> AuditProfile:
         },
     )
     find_intensity(audit.country, audit.region, audit.intensity)  # or raises, before any work
-    picks = _picks(profile, o.models) if o.models else [_Pick(spec, spec.name) for spec in profile.models]
+    picks = _picks(profile, o.models) if o.models else [_Pick(spec, spec.name) for spec in profile.audited_models]
     trained_as = {pick.spec.name: pick.trained_as for pick in picks}
     swept = expanded([pick.spec for pick in picks], {**profile.sweep, **sweep_of(o.sweep)})
     picks = [_Pick(spec, trained_as.get(spec.name) or trained_as[str(spec.swept)]) for spec in swept]
-    models = tuple(_with_weights(profile, pick, o.weights) for pick in picks)
-    for spec in models:
+    audited = tuple(_with_weights(profile, pick, o.weights) for pick in picks)
+    for spec in audited:
         validated(plugins.load("variants", spec.variant).Options, spec.options, f"options of `{spec.name}`")
-    update = {"data": data, "audit": audit, "models": models, "sweep": {}, **_pairs(profile, models, o)}
+    starts = [spec for spec in _starts(profile) if spec.name not in trained_as]
+    models = (*audited, *starts)
+    update = {"data": data, "audit": audit, "models": models, "sweep": {}, **_pairs(profile, audited, o)}
     if o.seed is not None:
         update["seeds"] = ()
     return _changed(profile.model_copy(update=update), {"seed": o.seed})
+
+
+def _starts(profile: AuditProfile) -> list[ModelSpec]:
+    """The models that are trained for others to start from, and not audited."""
+    return [spec for spec in profile.models if not spec.audited]
 
 
 def _pairs(profile: AuditProfile, models: Sequence[ModelSpec], o: Overrides) -> dict[str, Any]:
@@ -178,6 +185,7 @@ def _picks(profile: AuditProfile, texts: Sequence[str]) -> list[_Pick]:
     said = [_parsed(profile, text) for text in ([texts] if isinstance(texts, str) else texts)]
     counts = Counter(base.name for base, _ in said)
     picked = [_named(base, options, counts[base.name]) for base, options in said]
+    origins = {*picked, *(spec.name for spec in _starts(profile))}
     for name, count in Counter(picked).items():
         if count > 1:
             is_own = any(base.name == name and base.is_own for base, _ in said)
@@ -185,7 +193,7 @@ def _picks(profile: AuditProfile, texts: Sequence[str]) -> list[_Pick]:
             raise EffauditError(f"--model: `{name}` is picked twice", hint)
     picks = []
     for (base, options), name in zip(said, picked, strict=True):
-        origin = base.init_from if base.init_from in picked else None
+        origin = base.init_from if base.init_from in origins else None
         run, own = split_run(options)
         where = f"--model {base.name}"
         changed = {
@@ -193,6 +201,7 @@ def _picks(profile: AuditProfile, texts: Sequence[str]) -> list[_Pick]:
             "options": base.options if base.is_own else {**base.options, **own},
             "run": validated(RunSpec, {**base.run.model_dump(), **run}, where),
             "init_from": origin,
+            "audited": True,
         }
         picks.append(_Pick(base.model_copy(update=changed), base.name))
     return picks

@@ -124,6 +124,7 @@ class ModelSpec(Spec):
     weights: str | None = None  # a .safetensors file, relative to the profile
     init_from: str | None = None  # name of the profile's model whose trained weights it starts from
     training: dict[str, Any] = {}  # fields of TrainingSpec that differ for this model
+    audited: bool = True  # False: trained for others to start from, audited only where --model names it
     run: RunSpec = RunSpec()
     swept: str | None = None  # the model that a sweep varies
     cell: dict[str, Any] = {}  # the place in the sweep's grid
@@ -265,6 +266,8 @@ class AuditProfile(Spec):
                     "give it another `name:`",
                 )
             seen.add(model.name)
+        if not self.audited_models:
+            raise EffauditError("no model is audited: each says `audited: false`", "leave that out for at least one")
         for model in self.models:
             self.training_of(model)
             if model.init_from is not None and model.init_from not in seen:
@@ -281,6 +284,11 @@ class AuditProfile(Spec):
         if self.data.kind not in plugins.names("datasets"):
             raise unknown_name("datasets", self.data.kind, plugins.names("datasets"))
         return self
+
+    @property
+    def audited_models(self) -> tuple[ModelSpec, ...]:
+        """Those that an audit takes when it is not told which."""
+        return tuple(model for model in self.models if model.audited)
 
     @property
     def pairs(self) -> list[tuple[str, str]]:

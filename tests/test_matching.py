@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -132,6 +133,21 @@ def test_heads_are_pruned_anew_and_said(assembled: tuple[AuditProfile, dict[str,
     kept = model.config.options["kept_heads"]
     assert sum(map(len, kept)) / 12 == pytest.approx(model.match.reached)
     assert [c.code for c in model.cautions] == ["untrained", "made_anew"]
+    assert "made anew from `dense`" in model.cautions[1].text
+
+
+def test_dense_stands_in_for_the_model_that_both_started_from(
+    assembled: tuple[AuditProfile, dict[str, Assembled], Bench],
+) -> None:
+    profile, models, _ = assembled
+    specs = {
+        name: replace(models[name], spec=models[name].spec.model_copy(update={"init_from": "start"}))
+        for name in ("dense", "static_heads")
+    }
+    made = made_anew(profile, specs, specs["static_heads"], {"head_fraction": 0.25})
+    assert "made anew from `dense`" in made.cautions[-1].text
+    with pytest.raises(EffauditError, match="is not here"):
+        made_anew(profile, {"static_heads": specs["static_heads"]}, specs["static_heads"], {"head_fraction": 0.25})
 
 
 def test_what_cannot_be_met_says_the_range(assembled: tuple[AuditProfile, dict[str, Assembled], Bench]) -> None:

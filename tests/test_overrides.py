@@ -102,6 +102,27 @@ def test_the_model_that_one_starts_from_is_kept_only_if_it_is_picked() -> None:
     assert apply(profile(), Overrides(models=["tsa", "dense"])).models[0].init_from == "dense"
 
 
+START = [
+    {"name": "start", "variant": "dense", "audited": False},
+    {"name": "dense", "init_from": "start"},
+    {"name": "tsa", "init_from": "start"},
+]
+
+
+def test_a_model_that_others_start_from_stays_known_and_is_audited_only_when_named() -> None:
+    started = profile(models=START)
+    assert [m.name for m in apply(started, Overrides()).models] == ["dense", "tsa", "start"]
+    assert [m.name for m in apply(started, Overrides()).audited_models] == ["dense", "tsa"]
+    picked = apply(started, Overrides(models=["tsa"]))
+    assert ([m.name for m in picked.audited_models], picked.models[0].init_from) == (["tsa"], "start")
+    assert [m.name for m in apply(started, Overrides(models=["start"])).audited_models] == ["start"]
+
+
+def test_some_model_must_be_audited() -> None:
+    with pytest.raises(EffauditError, match="no model is audited"):
+        profile(models=START[:1])
+
+
 def test_data_by_name_or_path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     for name in ("t.csv", "t.jsonl.gz", "t.txt"):

@@ -13,6 +13,7 @@ from torch import Tensor, nn
 
 from effaudit import checkpoints, training
 from effaudit.assembly import open_data
+from effaudit.auditing import run_audit
 from effaudit.errors import EffauditError
 from effaudit.profile_spec import AuditProfile, TrainingSpec
 from effaudit.training import evaluate, parameter_groups, schedule, train, training_order
@@ -116,6 +117,16 @@ def test_finished_models_are_left_as_they_are(tmp_path: Path, monkeypatch: pytes
         }
     longer = makers.profile("dense", training={"steps": 7})
     assert _train(longer, tmp_path)["dense"].training.steps == 7
+
+
+def test_an_audit_takes_the_models_that_started_from_one_it_leaves_out(tmp_path: Path) -> None:
+    start = {"name": "start", "variant": "dense", "audited": False}
+    others = ({"name": "dense", "init_from": "start"}, {**TSA, "init_from": "start"})
+    profile = makers.profile(start, *others, audit={"meters": ["flops"]})
+    trained = _train(profile, tmp_path / "w")
+    assert trained["dense"].training.init_sha256 == trained["tsa"].training.init_sha256 == trained["start"].sha256
+    records = run_audit(profile, tmp_path / "run", tmp_path / "w", is_quiet=True)
+    assert [record.model.name for record in records] == ["dense", "tsa"]
 
 
 def test_record_says_how_the_weights_came_about(tmp_path: Path) -> None:

@@ -81,7 +81,7 @@ def load(target: str, folder: Path) -> list[Timed]:
 
     plugins.load("meters", "latency").measure = hand_over  # type: ignore[attr-defined]
     run_audit(profile.model_copy(update={"audit": audit}), folder, is_quiet=True)
-    return [found[spec.name] for spec in profile.models]
+    return [found[spec.name] for spec in profile.audited_models]
 
 
 def spread(batches: Iterator[Batch]) -> tuple[Batch, ...]:
