@@ -51,7 +51,7 @@ def test_options_that_are_none(text: str) -> None:
 def test_command_line_names_them_apart() -> None:
     base = load_profile("demo")
     spec = apply(base, Overrides(models=["hf:a", "hf:a?dtype=bfloat16", "python:m:f?width=3", "dense"]))
-    assert [model.name for model in spec.models] == ["a", "a-dtype-bfloat16", "f", "dense"]
+    assert [model.name for model in spec.audited_models] == ["a", "a-dtype-bfloat16", "f", "dense"]
     assert spec.models[1].run.dtype == "bfloat16"
     with pytest.raises(EffauditError, match="picked twice") as error:
         apply(base, Overrides(models=["hf:a/x", "hf:b/x"]))
