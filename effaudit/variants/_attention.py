@@ -5,11 +5,13 @@ Shapes: B batch, T tokens, D width, H heads, dh width of one, N gathered tokens,
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from effaudit.variants._head_sets import HeadGroup, head_groups
+from effaudit.variants._head_sets import HeadGroup
 from effaudit.variants._linear import Residual
 from effaudit.variants._visibility import Rows, Visibility
 
@@ -34,17 +36,17 @@ class Attention(nn.Module):
         onto: Tensor | None = None,
         gate: Tensor | None = None,
         rows: Rows | None = None,
-        runs: Tensor | None = None,
+        groups: Sequence[HeadGroup] | None = None,
     ) -> Tensor:
         """`x` (B, T, D) to (B, T, D); `head_gate` (B, H) multiplies the heads' outputs.
 
-        `gate` multiplies what is added onto `onto`. With `rows`, only their queries: `onto` (N, D). With `runs`
-        (B, H) bool, only those heads.
+        `gate` multiplies what is added onto `onto`. With `rows`, only their queries: `onto` (N, D). With `groups`,
+        only the heads of each.
         """
         if rows is not None:
             return self._rows(x, visible, rows, onto, gate)
-        if runs is not None:
-            return self._heads(x, visible, runs, head_gate, onto)
+        if groups is not None:
+            return self._heads(x, visible, groups, head_gate, onto)
         q, k, v = (self._split(part) for part in self.qkv(x).chunk(3, dim=-1))
         mixed = self._mixed(q, k, v, visible)
         if head_gate is not None:
@@ -72,10 +74,17 @@ class Attention(nn.Module):
         ]
         return self.proj(torch.cat([q[:0], *mixed]), onto, gate)
 
-    def _heads(self, x: Tensor, visible: Visibility, runs: Tensor, gate: Tensor | None, onto: Tensor | None) -> Tensor:
+    def _heads(
+        self,
+        x: Tensor,
+        visible: Visibility,
+        groups: Sequence[HeadGroup],
+        gate: Tensor | None,
+        onto: Tensor | None,
+    ) -> Tensor:
         """Examples are taken together by their number of heads for the scores, by their set for the projections."""
         onto = torch.zeros_like(x) if onto is None else onto
-        for group in head_groups(runs):
+        for group in groups:
             q, k, v = (part.transpose(1, 2) for part in self._qkv_of(x, group).unbind(2))
             mixed = self._mixed(q, k, v, visible.select(group.examples)).transpose(1, 2)  # (b, T, k, dh)
             if gate is not None:

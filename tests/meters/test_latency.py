@@ -232,3 +232,23 @@ def test_threads_are_those_asked_for_and_told():
     assert set(seen) == {before + 2}
     assert torch.get_num_threads() == before
     assert f"{before + 2} thread(s)" in found["latency.p50"].method
+
+
+def test_passes_are_chosen_after_the_first_batch_and_told(monkeypatch):
+    runs = []
+
+    def choose(model, of, clock):
+        runs.append((len(seen), of.tokens.shape))
+        model.tokens_per_pass = 64
+
+    seen = []
+    clock = FakeClock()
+
+    def act(b):
+        seen.append(b)
+        clock.advance(0.05)
+
+    monkeypatch.setattr(latency, "choose_micro_batch", choose)
+    (found,) = measure([workload(act, [batch(2, 4), batch(2, 8)])], clock)
+    assert runs == [(1, (2, 8))]  # once, on the largest, when the model's first batch was timed
+    assert "64 tokens a pass" in found["latency.p50"].method
