@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable
 from itertools import islice
 
 import torch
+from torch import nn
 
 from effaudit.variants._policy import Policy, cost_of
 from effaudit.workload import Batch, Workload
@@ -18,17 +19,22 @@ Clock = Callable[[], float]
 
 
 def calibrate(work: Workload, clock: Clock = time.perf_counter) -> None:
-    """Measures one layer of a model that runs under `execution: auto`, on each size of batch that it will meet.
+    """Measures one layer of a model that runs under `execution: auto`, on each size of batch that it will meet."""
+    if getattr(work.model, "policy", None) is not None:
+        for batch in islice(work.batches(), 1):
+            work.run(batch)  # what libraries set up once; the model is warm from here on
+        calibrate_on(work.model, islice(work.batches(), LOOKED_AT), clock)
 
-    Each size is timed in turns on random decisions, and the fastest of ROUNDS counts: what disturbs only adds.
-    """
-    policy = getattr(work.model, "policy", None)
+
+def calibrate_on(model: nn.Module, batches: Iterable[Batch], clock: Clock = time.perf_counter) -> None:
+    """The same on given batches; each size is timed in turns on random decisions, and the fastest of ROUNDS counts:
+    what disturbs only adds."""
+    policy = getattr(model, "policy", None)
     if not isinstance(policy, Policy) or policy.costs:
         return
-    for batch in _by_size(work.batches(), policy):
-        work.run(batch)  # what libraries set up once; the model is warm from here on
+    for batch in _by_size(batches, policy):
         with torch.inference_mode():
-            trials = work.model.trials(batch)  # type: ignore[operator]
+            trials = model.trials(batch)  # type: ignore[operator]
             if not trials:
                 return
             seconds = [[_timed(trial.run, clock) for trial in trials] for _ in range(ROUNDS)]
@@ -39,7 +45,7 @@ def calibrate(work: Workload, clock: Clock = time.perf_counter) -> None:
 def _by_size(batches: Iterable[Batch], policy: Policy) -> list[Batch]:
     """The first batch of each size."""
     found: dict[int, Batch] = {}
-    for batch in islice(batches, LOOKED_AT):
+    for batch in batches:
         found.setdefault(policy.size(batch.n_positions), batch)
     return list(found.values())
 

@@ -11,16 +11,18 @@ import torch
 from torch import Tensor
 
 from effaudit import plugins
+from effaudit.assembly import load_all
+from effaudit.break_even import calibrate_on
 from effaudit.flop_counting import count_flops
 from effaudit.micro_batch import choose_micro_batch
-from effaudit.profile_spec import ModelConfig, validated
+from effaudit.profile_spec import ModelConfig, load_profile, validated
 from effaudit.variants._blocks import Backbone
 from effaudit.variants.budgetformer import BudgetFormer
 from effaudit.workload import Batch, Routing, Task
 
 VOCABULARY, N_CLASSES, N_LAYERS, HEAD_WIDTH = 65, 4, 6, 32
 
-Part = Literal["tsa", "budgetformer", "early_exit", "soft", "policy"]
+Part = Literal["tsa", "budgetformer", "early_exit", "soft", "policy", "trained", "compiled"]
 
 
 @dataclass(frozen=True)
@@ -44,6 +46,7 @@ class Contender:
     flops: int
     path: str
     tokens_per_pass: int | None
+    masked: int | None = None  # place of its masked twin among the contenders, which it must not lose against
 
 
 @dataclass(frozen=True)
@@ -95,8 +98,15 @@ def contender(setting: str, made: Backbone, batch: Batch, routing: Routing | Non
 
 
 def _path(made: Backbone) -> str:
-    execution: str = made.config.options["execution"]
+    execution: str = made.config.options.get("execution", "full")
     return execution if made.config.variant != "dense" else "full"
+
+
+def _chosen(made: Backbone, batch: Batch, routing: Routing) -> str:
+    """Which layers skip under `auto`, a letter a layer."""
+    with torch.inference_mode():
+        masked = made(batch, routing).routing.masked
+    return "auto " + "".join("m" if is_masked else "s" for is_masked in masked[0].tolist())
 
 
 def _flops(run: Callable[[], object]) -> int:
@@ -207,3 +217,46 @@ def soft(shapes: list[Shape]) -> Iterator[Match]:
         dense = contender("dense", model("dense", shape, "causal_lm"), batch)
         made = contender("soft", model("tsa", shape, "causal_lm", mode="soft"), batch)
         yield Match("soft", shape, [dense, replace(made, path="soft")])
+
+
+def policy(shapes: list[Shape], alphas: tuple[float, ...]) -> Iterator[Match]:
+    """`execution: auto` against dense and against its own masked twin."""
+    for shape in shapes:
+        batch = drawn_batch(shape, "causal_lm")
+        contenders = [contender("dense", model("dense", shape, "causal_lm"), batch)]
+        for mode, alpha in product(("ffn", "ffn+query"), alphas):
+            routing = drawn_tokens(shape, alpha)
+            masked = model("tsa", shape, "causal_lm", mode=mode, gate="binary", execution="masked")
+            contenders.append(contender(f"{mode} α={alpha}", masked, batch, routing))
+            auto = model("tsa", shape, "causal_lm", mode=mode, gate="binary", execution="auto")
+            calibrate_on(auto, [batch])
+            one = contender(f"{mode} α={alpha}", auto, batch, routing)
+            place = len(contenders) - 1
+            contenders.append(replace(one, path=_chosen(auto, batch, routing), masked=place))
+        yield Match("policy", shape, contenders)
+
+
+def trained(profiles: tuple[str, ...], examples: tuple[int, ...]) -> Iterator[Match]:
+    """The models whose weights ship, on their own test split and under their own decisions."""
+    for name, n in product(profiles, examples):
+        profile = load_profile(name)
+        profile = profile.model_copy(update={"data": profile.data.model_copy(update={"batch_size": n})})
+        dataset, models = load_all(profile, None)
+        batch = next(dataset.batches("test", n, n))
+        shape = Shape(n, batch.tokens.shape[1], profile.size.d_model)
+        contenders = [contender(f"{name}: {one.spec.name}", one.model, batch) for one in models]  # type: ignore[arg-type]
+        yield Match("trained", shape, contenders)
+
+
+def compiled(shapes: list[Shape]) -> Iterator[Match]:
+    """Dense by torch.compile against dense as it is."""
+    for shape in shapes:
+        batch = drawn_batch(shape, "causal_lm")
+        plain = contender("dense", model("dense", shape, "causal_lm"), batch)
+        made = torch.compile(model("dense", shape, "causal_lm"))
+
+        def run(made: Callable[[Batch], object] = made, batch: Batch = batch) -> object:
+            with torch.inference_mode():
+                return made(batch)
+
+        yield Match("compiled", shape, [plain, Contender("dense, torch.compile", run, plain.flops, "compiled", None)])

@@ -21,7 +21,8 @@ from effaudit.bench._turns import Timing, in_turns
 ALPHAS, FRACTIONS, MEANS = (0.34, 0.5, 0.726, 0.833), (0.125, 0.25, 0.5), (2, 3, 4)
 QUICK = [Shape(8, 128, 256)]
 QUICK_S, FULL_S = 15.0, 300.0
-PARTS = ("tsa", "budgetformer", "early_exit", "soft")
+PARTS = ("tsa", "budgetformer", "early_exit", "soft", "policy", "trained", "compiled")
+SHIPPED, FEW = ("demo", "prose"), (0.5, 0.833)
 
 
 @dataclass(frozen=True)
@@ -40,6 +41,7 @@ class Row:
     dense_tokens_per_pass: int | None
     tokens_per_pass: int | None
     n_rounds: int
+    masked_ratio: float | None = None  # to its masked twin
 
     @property
     def realised(self) -> float | None:
@@ -84,6 +86,12 @@ def _matches(parts: tuple[str, ...], is_quick: bool) -> Iterator[Match]:
         yield from cells.early_exit(QUICK if is_quick else _shapes((8, 32), (128,), (256, 512)), MEANS)
     if "soft" in parts:
         yield from cells.soft(QUICK if is_quick else _shapes((8, 32), (128, 256), (256,)))
+    if "policy" in parts:
+        yield from cells.policy(QUICK if is_quick else _shapes((1, 8, 32), (128, 256), (256, 512)), FEW)
+    if "trained" in parts:
+        yield from cells.trained(SHIPPED, (8,) if is_quick else (8, 32))
+    if "compiled" in parts:
+        yield from cells.compiled(QUICK if is_quick else _shapes((8, 32), (128, 256), (256, 512)))
 
 
 def _shapes(examples: tuple[int, ...], tokens: tuple[int, ...], widths: tuple[int, ...]) -> list[Shape]:
@@ -93,10 +101,21 @@ def _shapes(examples: tuple[int, ...], tokens: tuple[int, ...], widths: tuple[in
 def _rows(match: Match, timing: Timing) -> list[Row]:
     dense, *others = match.contenders
     times = in_turns([contender.run for contender in match.contenders], timing)
-    return [_row(match, dense, one, times[0], seconds) for one, seconds in zip(others, times[1:], strict=True)]
+    twins = [None if one.masked is None else times[one.masked] for one in others]
+    return [
+        _row(match, dense, one, times[0], seconds, masked_s)
+        for one, seconds, masked_s in zip(others, times[1:], twins, strict=True)
+    ]
 
 
-def _row(match: Match, dense: Contender, one: Contender, dense_s: list[float], seconds: list[float]) -> Row:
+def _row(
+    match: Match,
+    dense: Contender,
+    one: Contender,
+    dense_s: list[float],
+    seconds: list[float],
+    masked_s: list[float] | None,
+) -> Row:
     ratio = stats.ratio_interval(dense_s, seconds)
     assert ratio is not None
     return Row(
@@ -112,13 +131,20 @@ def _row(match: Match, dense: Contender, one: Contender, dense_s: list[float], s
         dense_tokens_per_pass=dense.tokens_per_pass,
         tokens_per_pass=one.tokens_per_pass,
         n_rounds=len(seconds),
+        masked_ratio=_ratio(masked_s, seconds),
     )
+
+
+def _ratio(before: list[float] | None, after: list[float]) -> float | None:
+    interval = stats.ratio_interval(before, after) if before is not None else None
+    return interval.value if interval else None
 
 
 def table(rows: list[Row]) -> str:
     lines = [
-        "| part | shape | setting | time / dense [95 %] | FLOPs / dense | realised | path | tokens a pass |",
-        "|---|---|---|---|---|---|---|---|",
+        "| part | shape | setting | time / dense [95 %] | FLOPs / dense | realised | time / masked | path "
+        "| tokens a pass |",
+        "|---|---|---|---|---|---|---|---|---|",
     ]
     return "\n".join([*lines, *map(_line, rows)])
 
@@ -126,8 +152,9 @@ def table(rows: list[Row]) -> str:
 def _line(row: Row) -> str:
     realised = "" if row.realised is None else f"{row.realised:.2f}"
     time = f"{row.time_ratio:.3f} [{row.time_low:.3f}, {row.time_high:.3f}]"
+    masked = "" if row.masked_ratio is None else f"{row.masked_ratio:.3f}"
     passes = f"{row.dense_tokens_per_pass or 'all'}, {row.tokens_per_pass or 'all'}"
     return (
-        f"| {row.part} | {row.shape} | {row.setting} | {time} | {row.flops_ratio:.3f} | {realised} | {row.path} "
-        f"| {passes} |"
+        f"| {row.part} | {row.shape} | {row.setting} | {time} | {row.flops_ratio:.3f} | {realised} | {masked} "
+        f"| {row.path} | {passes} |"
     )
