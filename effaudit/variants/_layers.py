@@ -12,14 +12,14 @@ from torch import Tensor, nn
 from effaudit.profile_spec import ModelConfig
 from effaudit.variants._attention import Attention
 from effaudit.variants._head_sets import HeadGroup
-from effaudit.variants._linear import GeluLinear, Residual, is_inference
+from effaudit.variants._linear import ActivatedLinear, Residual, is_inference
 from effaudit.variants._visibility import Rows, Visibility
 
 
 class FeedForward(nn.Module):
     def __init__(self, d_model: int, d_ff: int, dropout: float) -> None:
         super().__init__()
-        self.up = GeluLinear(d_model, d_ff)
+        self.up = ActivatedLinear(d_model, d_ff, "gelu")
         self.down = Residual(d_ff, d_model)
         self.dropout = nn.Dropout(dropout)
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Literal
+
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
@@ -16,14 +18,20 @@ def is_inference(module: nn.Module, x: Tensor) -> bool:
     return not (module.training or torch.is_grad_enabled() or torch.is_autocast_enabled(x.device.type))
 
 
-class GeluLinear(nn.Linear):
-    """A linear layer followed by GELU; oneDNN does both in one pass over the outputs."""
+class ActivatedLinear(nn.Linear):
+    """A linear layer followed by an activation; oneDNN does both in one pass over the outputs."""
+
+    def __init__(self, in_features: int, out_features: int, activation: Literal["gelu", "relu"]) -> None:
+        super().__init__(in_features, out_features)
+        self.activation = activation
 
     def forward(self, x: Tensor) -> Tensor:
         if HAS_FUSED and is_inference(self, x) and self._is_fusable(x):
-            fused: Tensor = torch.ops.mkldnn._linear_pointwise(x, self.weight, self.bias, "gelu", [], "none")
+            op = torch.ops.mkldnn._linear_pointwise
+            fused: Tensor = op(x, self.weight, self.bias, self.activation, [], "none")
             return fused
-        return F.gelu(F.linear(x, self.weight, self.bias))
+        product = F.linear(x, self.weight, self.bias)
+        return F.gelu(product) if self.activation == "gelu" else F.relu(product)
 
     def _is_fusable(self, x: Tensor) -> bool:
         is_float = x.device.type == "cpu" and x.dtype == torch.float32

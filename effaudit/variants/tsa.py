@@ -14,6 +14,7 @@ from effaudit.variants._blocks import Backbone, Costs, per_example, task_loss
 from effaudit.variants._fixed_routing import RoutedOptions, kept_positions
 from effaudit.variants._knobs import Knob, Knobs
 from effaudit.variants._layers import Block
+from effaudit.variants._linear import ActivatedLinear
 from effaudit.variants._policy import Trial, flags, random_share
 from effaudit.variants._visibility import Rows, Visibility
 from effaudit.workload import Batch, Execution, Output, Routing
@@ -56,12 +57,12 @@ class Router(nn.Module):
     def __init__(self, d_model: int, bias: float) -> None:
         super().__init__()
         hidden = router_width(d_model)
-        self.hidden = nn.Linear(d_model, hidden)
+        self.hidden = ActivatedLinear(d_model, hidden, "relu")
         self.halt = nn.Linear(hidden, 1)
         nn.init.constant_(self.halt.bias, bias)
 
     def forward(self, h: Tensor) -> Tensor:
-        logit: Tensor = self.halt(torch.relu(self.hidden(h)))
+        logit: Tensor = self.halt(self.hidden(h))
         return logit.squeeze(-1)  # (B, T)
 
 

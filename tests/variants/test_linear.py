@@ -2,29 +2,36 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import Any
+
 import pytest
 import torch
 import torch.nn.functional as F
+from torch import Tensor
 
 from effaudit.flop_counting import count_flops
 from effaudit.variants import _linear
-from effaudit.variants._linear import GeluLinear, Residual
+from effaudit.variants._linear import ActivatedLinear, Residual
 
 ROWS = _linear.MIN_FUSED_ROWS
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 @pytest.mark.parametrize("n_rows", [0, 3, ROWS])
-def test_gelu_follows_the_product(n_rows: int, dtype: torch.dtype) -> None:
-    layer, x = GeluLinear(8, 12).to(dtype).eval(), torch.randn(n_rows, 8, dtype=dtype)
+@pytest.mark.parametrize(("activation", "function"), [("gelu", F.gelu), ("relu", F.relu)])
+def test_the_activation_follows_the_product(
+    activation: Any, function: Callable[[Tensor], Tensor], n_rows: int, dtype: torch.dtype
+) -> None:
+    layer, x = ActivatedLinear(8, 12, activation).to(dtype).eval(), torch.randn(n_rows, 8, dtype=dtype)
     with torch.inference_mode():
         found = layer(x)
-    torch.testing.assert_close(found, F.gelu(F.linear(x, layer.weight, layer.bias)).detach())
+    torch.testing.assert_close(found, function(F.linear(x, layer.weight, layer.bias)).detach())
 
 
 @pytest.mark.skipif(not _linear.HAS_FUSED, reason="this torch has no oneDNN")
 def test_fused_op_runs_in_inference_alone_and_is_counted() -> None:
-    layer, x = GeluLinear(8, 12).eval(), torch.randn(ROWS, 8)
+    layer, x = ActivatedLinear(8, 12, "gelu").eval(), torch.randn(ROWS, 8)
     with torch.inference_mode():
         fused = count_flops(layer, x)
     plain = count_flops(layer, x)
