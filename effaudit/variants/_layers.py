@@ -86,11 +86,13 @@ class Block(nn.Module):
         return h + (fed if gate is None else gate[..., None] * fed)
 
     def _skip(self, h: Tensor, visible: Visibility, rows: Rows, gate: Tensor | None, is_attention_kept: bool) -> Tensor:
+        if is_inference(self, h) and is_attention_kept:
+            return self._skip_feeding(h, visible, rows, gate)
         flat = (h if is_inference(self, h) else h.clone()).view(-1, h.shape[2])
         kept = flat.index_select(0, rows.index)  # (N, D)
         factor = None if gate is None else gate.flatten().index_select(0, rows.index)  # (N,)
         normed = self.norm1(h)
-        if is_inference(self, h) and not is_attention_kept:
+        if is_inference(self, h):
             kept = self.attn(normed, visible, onto=kept, gate=factor, rows=rows)
         else:
             attended = self.attn(normed, visible, rows=None if is_attention_kept else rows)
@@ -98,3 +100,12 @@ class Block(nn.Module):
                 attended = attended.flatten(0, 1).index_select(0, rows.index)
             kept = kept + (attended if factor is None else factor[:, None] * attended)
         return flat.index_copy_(0, rows.index, self.feed(kept, factor)).view_as(h)
+
+    def _skip_feeding(self, h: Tensor, visible: Visibility, rows: Rows, gate: Tensor | None) -> Tensor:
+        """Attention is added to all tokens in place, and those left out get back what they were."""
+        flat, rest = h.view(-1, h.shape[2]), rows.rest
+        before = flat.index_select(0, rest)
+        self.attend(h, visible, gate)
+        factor = None if gate is None else gate.flatten().index_select(0, rows.index)
+        fed = self.feed(flat.index_select(0, rows.index), factor)
+        return flat.index_copy_(0, rows.index, fed).index_copy_(0, rest, before).view_as(h)

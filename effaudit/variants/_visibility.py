@@ -18,6 +18,7 @@ from effaudit.workload import Batch
 class Rows:
     """Gathered tokens of a batch: where they stand in the flattened (B*T) tokens, in order."""
 
+    flags: Tensor  # (B*T,) bool
     index: Tensor  # (N,) into B*T
     positions: Tensor  # (N,) into T
     counts: list[int]  # per example, its part of the N
@@ -27,16 +28,22 @@ class Rows:
         """The True places of `active` (B, T); one transfer to the host, which the algorithm needs."""
         counts = active.sum(dim=1).tolist()
         index = true_places(active.flatten(), sum(counts))
-        return cls(index, index % active.shape[1], counts)
+        return cls(active.flatten(), index, index % active.shape[1], counts)
 
     @classmethod
     def whole(cls, tokens: Tensor) -> Rows:
         """All of `tokens` (B, T)."""
         index = torch.arange(tokens.numel(), device=tokens.device)
-        return cls(index, index % tokens.shape[1], [tokens.shape[1]] * tokens.shape[0])
+        everyone = torch.ones_like(index, dtype=torch.bool)
+        return cls(everyone, index, index % tokens.shape[1], [tokens.shape[1]] * tokens.shape[0])
 
     def __len__(self) -> int:
         return len(self.index)
+
+    @property
+    def rest(self) -> Tensor:
+        """(B*T - N,) the other places."""
+        return true_places(~self.flags, len(self.flags) - len(self))
 
     def take(self, h: Tensor) -> Tensor:
         """(N, …) of `h` (B, T, …); `h` itself, flattened, where they are all."""
