@@ -26,7 +26,7 @@ def measure(
     are_cold = [work.is_cold for work in works]
     with device.threads(settings.threads), _load.no_gc() as collect:
         _heap.settle()
-        before = _load.look(sleep)
+        before, governors = _load.look(sleep), [device.governor()]
         turns = _turns.first_turns(works, samples, clock)
         _turns.warm_up(turns, settings, clock)
         collect()
@@ -34,7 +34,8 @@ def measure(
         n_rounds = _turns.run_rounds(turns, settings, clock)
         during = watch.read()
         course = _load.Course(before, during, _load.look(sleep))
-    shared = (*course.cautions(settings.threads), *_load.governor_cautions())
+        governors.append(device.governor())
+    shared = (*course.cautions(settings.threads), *_load.governor_cautions(governors))
     return [
         _findings(turn, is_cold, n_rounds, len(turns), settings.threads, (*shared, *_slow_dtype(turn.work)))
         for turn, is_cold in zip(turns, are_cold, strict=True)

@@ -194,6 +194,14 @@ def test_a_clock_that_follows_the_load_is_said(monkeypatch):
     assert "performance" in caution.hint
 
 
+def test_the_governor_is_looked_at_before_and_after(monkeypatch):
+    for seen in (["powersave", "performance"], ["performance", "schedutil"]):
+        monkeypatch.setattr(latency.device, "governor", iter(seen).__next__)
+        clock = FakeClock()
+        (found,) = measure([workload(lambda _, clock=clock: clock.advance(0.01))], clock)
+        assert [caution.code for caution in found["latency.p50"].cautions] == ["frequency"]
+
+
 @pytest.mark.parametrize("dtype", ["bfloat16", "float16"])
 def test_a_type_without_instructions_is_said(monkeypatch, dtype):
     monkeypatch.setattr(latency.device, "cpu", lambda: ("old CPU", ("avx2",)))
