@@ -107,7 +107,7 @@ class _PartAudit:
         self.about = {key: self.bench.describe(dataset) for key, dataset in datasets.items()}
         self.environment = devices.environment(device, part.audit.dtype, part.audit.threads)
         is_checked = {"flops", FIRST} <= set(part.audit.meters)
-        dtypes = {self._dtype(found) for found in self.found} if is_checked else ()
+        dtypes = {dtype for found in self.found if (dtype := self._dtype(found))} if is_checked else ()
         self.peaks = {dtype: peak.estimate(device, dtype) for dtype in dtypes}
 
     def steps(self) -> list[tuple[str, Callable[[], None]]]:
@@ -120,7 +120,9 @@ class _PartAudit:
         return steps + [(f"seed {seed}", partial(self._measure_seed, seed)) for seed in self.part.seeds]
 
     def _dtype(self, found: Found) -> str:
-        return found.model.spec.run.dtype or self.part.audit.dtype
+        """The type that its products are computed in; empty where they are quantised: no peak is known of these."""
+        run = found.model.spec.run
+        return "" if run.quantize else run.dtype or self.part.audit.dtype
 
     @property
     def _models(self) -> dict[str, Assembled]:

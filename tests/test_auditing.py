@@ -116,6 +116,10 @@ def test_timings_above_the_peak_are_marked(tmp_path: Path, monkeypatch: pytest.M
     monkeypatch.setattr(auditing.peak, "estimate", lambda device, dtype: {"float32": 1e30, "bfloat16": 2e30}[dtype])
     records = run_audit(makers.profile(*models, audit=settings), tmp_path / "types", is_quiet=True)
     assert [record.environment.peak_flop_per_s for record in records] == [1e30, 2e30]  # each in its own type
+    monkeypatch.setattr(auditing.peak, "estimate", lambda device, dtype: 1.0)
+    quantised = {"name": "int8", "variant": "dense", "run": {"quantize": "int8"}}  # faster than any peak of its dtype
+    (record,) = run_audit(makers.profile(quantised, audit=settings), tmp_path / "int8", is_quiet=True)
+    assert record.environment.peak_flop_per_s is None
     quick = makers.profile("dense", audit={**settings, "meters": ("latency",)})  # nothing to hold against a peak
     (record,) = run_audit(quick, tmp_path / "alone", is_quiet=True)
     assert record.environment.peak_flop_per_s is None
