@@ -7,6 +7,7 @@ import pytest
 
 from effaudit import carbon, carbon_tables
 from effaudit.errors import EffauditError
+from effaudit.profile_spec import AuditSpec
 
 
 def test_nothing_is_assumed():
@@ -79,8 +80,9 @@ def test_provinces_and_zones_go_by_names_and_codes(monkeypatch, tmp_path):
     assert carbon_tables.with_regions() == ["CHN", "SWE", "NOR"]
 
 
-def test_world_average_is_flagged():
-    found = carbon.find_intensity("world", None, None)
+@pytest.mark.parametrize("name", ["world", "World"])
+def test_world_average_is_flagged(name):
+    found = carbon.find_intensity(AuditSpec(country=name).country, None, None)
     assert found.g_per_kwh == 475
     assert "IEA 2019" in found.origin
     assert [caution.code for caution in found.cautions] == ["world_average"]
