@@ -2,7 +2,13 @@
 
 from __future__ import annotations
 
+import gc
 import json
+import os
+import signal
+import socket
+import tempfile
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -123,6 +129,34 @@ def test_timings_above_the_peak_are_marked(tmp_path: Path, monkeypatch: pytest.M
     quick = makers.profile("dense", audit={**settings, "meters": ("latency",)})  # nothing to hold against a peak
     (record,) = run_audit(quick, tmp_path / "alone", is_quiet=True)
     assert record.environment.peak_flop_per_s is None
+
+
+def test_a_whole_audit_asks_no_network_and_leaves_nothing_behind(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In an empty folder, with an empty home and an empty place for temporary files."""
+
+    def refuse(*_: object) -> None:
+        raise AssertionError("an audit asked the network")
+
+    def state() -> tuple[object, ...]:
+        signals = [signal.getsignal(number) for number in signal.valid_signals()]
+        return signals, threading.enumerate(), dict(os.environ), torch.get_num_threads(), gc.isenabled()
+
+    monkeypatch.setattr(socket.socket, "connect", refuse)
+    monkeypatch.setattr(socket, "getaddrinfo", refuse)
+    for name in ("here", "home", "temporary"):
+        (tmp_path / name).mkdir()
+    monkeypatch.chdir(tmp_path / "here")
+    monkeypatch.setenv("HOME", str(tmp_path / "home"))
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "temporary"))
+    settings = {"meters": METER_ORDER, "rounds": 2, "max_seconds": 0.05, "energy_window_s": 0.1, "threads": 2}
+    before = state()
+    (record,) = run_audit(makers.profile("tsa", audit=settings), tmp_path / "out", is_quiet=True)
+    assert state() == before
+    assert record["emissions"].value is None
+    assert [path.name for path in tmp_path.rglob("*") if not path.is_dir() and path.parent.name != "out"] == []
+    assert {path.name for path in (tmp_path / "out").iterdir()} == {"tsa.json", "tsa.examples.csv"}
 
 
 def test_record_describes_model_profile_and_machine(audit: tuple[Path, list[AuditRecord]]) -> None:
