@@ -99,6 +99,20 @@ def test_a_modelled_window_is_two_seconds_and_has_no_ticks():
     assert found["energy.gross"].value == pytest.approx(4 * 0.01)
 
 
+def test_a_forward_that_is_held_up_leaves_no_part_too_short():
+    """Most of a turn passes in one forward; what is left is not cut into parts within a tick."""
+    clock = FakeClock()
+    n_calls = []
+
+    def act(_):
+        n_calls.append(1)
+        clock.advance(1.3 if len(n_calls) == 10 else 0.001, LOAD_W)
+
+    (found,) = measure([workload(act)], clock, [FakeCounter(clock, tick_s=0.1)])
+    assert found["energy.gross"].source == "measured"
+    assert len(found["energy.gross"].samples) >= stats.MIN_INTERVAL_SAMPLES
+
+
 class Stuck(FakeCounter):
     def read(self) -> float:
         return 7.0
