@@ -108,6 +108,14 @@ def governor_cautions(seen: Iterable[str | None]) -> tuple[Caution, ...]:
     return (Caution(code="frequency", text=text, hint="sudo cpupower frequency-set -g performance"),)
 
 
+def thread_cautions(threads: int) -> tuple[Caution, ...]:
+    """`threads` where there are more than CPUs, so that they wait for each other."""
+    if threads <= (n := device.n_cpus()):
+        return ()
+    text = f"{threads} threads share {n} CPU(s) and wait for each other: timings are long and restless"
+    return (Caution(code="threads", text=text, hint=f"use at most --threads {n}"),)
+
+
 @contextmanager
 def no_gc() -> Iterator[Callable[[], int]]:
     """Keeps garbage collection out of timed regions and restores its state; yields `gc.collect`."""

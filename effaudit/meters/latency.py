@@ -35,9 +35,14 @@ def measure(
         during = watch.read()
         course = _load.Course(before, during, _load.look(sleep))
         governors.append(device.governor())
-    shared = (*course.cautions(settings.threads), *_load.governor_cautions(governors))
+    threads = settings.threads
+    shared = (
+        *course.cautions(threads),
+        *_load.thread_cautions(threads),
+        *_load.governor_cautions(governors),
+    )
     return [
-        _findings(turn, is_cold, n_rounds, len(turns), settings.threads, (*shared, *_slow_dtype(turn.work)))
+        _findings(turn, is_cold, n_rounds, len(turns), threads, (*shared, *_slow_dtype(turn.work)))
         for turn, is_cold in zip(turns, are_cold, strict=True)
     ]
 

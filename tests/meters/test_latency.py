@@ -240,3 +240,11 @@ def test_threads_are_those_asked_for_and_told():
     assert set(seen) == {before + 2}
     assert torch.get_num_threads() == before
     assert f"{before + 2} thread(s)" in found["latency.p50"].method
+
+
+def test_more_threads_than_cpus_are_said(monkeypatch):
+    monkeypatch.setattr(latency.device, "n_cpus", lambda: 2)
+    clock = FakeClock()
+    for threads, codes in ((2, []), (3, ["threads"])):
+        (found,) = measure([workload(lambda _: clock.advance(0.01))], clock, AuditSpec(rounds=2, threads=threads))
+        assert [caution.code for caution in found["latency.p50"].cautions] == codes
