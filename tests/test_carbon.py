@@ -23,6 +23,15 @@ def test_a_country_is_found_in_any_case_with_its_year():
     assert found.g_per_kwh < carbon.find_intensity("POL", None, None).g_per_kwh
 
 
+def test_a_country_at_nothing_has_no_figure(monkeypatch, tmp_path):
+    row = {"country_name": "Nowhere", "carbon_intensity": 0.0, "year": 2022}
+    known = {**row, "country_name": "Somewhere", "carbon_intensity": 20.0}
+    tables(monkeypatch, tmp_path, {"global_energy_mix.json": {"NOW": row, "SOM": known}})
+    assert carbon.find_intensity("SOM", None, None).g_per_kwh == 20
+    with pytest.raises(EffauditError, match="no carbon intensity for country `NOW`"):
+        carbon.find_intensity("NOW", None, None)
+
+
 @pytest.mark.parametrize("region", ["california", "California", "CA", "ca"])
 def test_a_state_is_found_by_name_or_code(region):
     found = carbon.find_intensity("USA", region, None)
