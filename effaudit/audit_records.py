@@ -67,6 +67,7 @@ def make_record(
             cell=model.spec.cell,
             training=training.model_dump(mode="json", exclude={"losses"}) if training else None,
             match=model.match,
+            tokens_per_pass=getattr(model.model, "tokens_per_pass", None),
         ),
         workload=workload,
         measurements=peak.marked(
@@ -78,6 +79,7 @@ def make_record(
         modules=next((finding.modules for finding in findings if finding.modules), ()),
         token_classes=next((finding.token_classes for finding in findings if finding.token_classes), ()),
         text_samples=next((finding.text_samples for finding in findings if finding.text_samples), ()),
+        choices=next((finding.choices for finding in findings if finding.choices), ()),
         controls=found.controls,
         seeds=tuple(_seed_row(seed, twin, parts, folder) for seed, (twin, parts) in found.seeds.items()),
         examples=table.path.name if table and table.path else None,

@@ -11,6 +11,7 @@ from effaudit import carbon, peak, plugins
 from effaudit import device as devices
 from effaudit.assembly import Assembled, load_all, load_seed, made_anew
 from effaudit.audit_records import Found, file_stem, make_record, with_verdicts
+from effaudit.break_even import calibrate
 from effaudit.controls import run_controls
 from effaudit.errors import EffauditError
 from effaudit.matching import WorkOf, match_models
@@ -114,6 +115,8 @@ class _PartAudit:
         asked = self.part.audit.meters
         meters = sorted(dict.fromkeys(name for name in (*METERS, *asked) if name in asked), key=lambda m: m != FIRST)
         steps: list[tuple[str, Callable[[], None]]] = [("matching", self._match)] if self.part.match else []
+        if any(found.model.config.options.get("execution") == "auto" for found in self.found):
+            steps.append(("costs of skipping", self._calibrate))
         steps += [(name, partial(self._measure, name)) for name in meters]
         if self.part.controls is not None and "quality" in meters:
             steps.append(("controls", partial(self._control, self.part.controls)))
@@ -136,6 +139,10 @@ class _PartAudit:
         models = match_models(self.part.match, list(self._models.values()), on_calibration, remake, self.part.audit)
         for found, model in zip(self.found, models, strict=True):
             found.model = model
+
+    def _calibrate(self) -> None:
+        for found in self.found:
+            calibrate(self.bench.work(found.model))
 
     def _measure(self, meter: str) -> None:
         works = [self.bench.work(found.model) for found in self.found]

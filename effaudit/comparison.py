@@ -13,6 +13,8 @@ from effaudit import stats
 from effaudit.example_table import INDEX, ExampleTable
 from effaudit.record import AuditRecord, Better, Measurement, WorkloadInfo
 
+CHOSEN = ("flops.executed", "macs.executed", "routing.tlops_saved")  # what follows the choices of `execution: auto`
+OTHER_CHOICES = "`execution: auto` chose otherwise which layers skip"
 Verdict = Literal["better", "worse", "same", "unsure", "not_comparable"]
 Interval = tuple[float, float]
 
@@ -194,6 +196,8 @@ def _obstacle(before: AuditRecord, after: AuditRecord, name: str) -> str:
         return f"unavailable after: {new.method}"
     if name not in WORKLOAD_FREE and (difference := workload_difference(before, after)):
         return difference
+    if name in CHOSEN and before.choices and after.choices and before.choices != after.choices:
+        return OTHER_CHOICES
     bound = is_machine_bound(old) or is_machine_bound(new)
     if bound and before.environment.fingerprint != after.environment.fingerprint:
         return "measured on different machines or settings"

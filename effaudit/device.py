@@ -14,6 +14,7 @@ from pathlib import Path
 
 import torch
 
+from effaudit import row_attention
 from effaudit.errors import EffauditError, unknown_name
 from effaudit.record import Environment
 
@@ -106,6 +107,7 @@ def environment(device: torch.device, dtype: str, threads: int) -> Environment:
         "n_cpus": n_cpus(),
         "threads": threads,
         "dtype": dtype,
+        "attention": "own" if _has_own_attention(device, dtype, threads) else "torch",
     }
     return Environment.model_validate(
         {
@@ -116,6 +118,10 @@ def environment(device: torch.device, dtype: str, threads: int) -> Environment:
             "fingerprint": _fingerprint(facts),
         }
     )
+
+
+def _has_own_attention(device: torch.device, dtype: str, threads: int) -> bool:
+    return (device.type, dtype, threads) == ("cpu", "float32", 1) and row_attention.kernel() is not None
 
 
 def _fingerprint(facts: dict[str, object]) -> str:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 import torch
 
-from effaudit import device, peak, units
+from effaudit import device, peak, row_attention, units
 from effaudit.meters import _codecarbon, _instruments, _load, _nvml, _process_peak, _rapl, memory
 from effaudit.record import Caution
 
@@ -37,6 +37,7 @@ def survey(sleep: Callable[[float], None] = time.sleep) -> tuple[Finding, ...]:
     return (
         *_devices(accelerator),
         *_types(),
+        _attention(),
         Finding("routing", True, "decisions that the model returns, counted", EXACT),
         Finding("quality", True, "labels against the path that is timed", "one example"),
         Finding("flops", True, "operations counted as torch dispatches them", EXACT),
@@ -53,6 +54,13 @@ def survey(sleep: Callable[[float], None] = time.sleep) -> tuple[Finding, ...]:
             "give --country ISO3, with --region where the country has them, or --intensity",
         ),
     )
+
+
+def _attention() -> Finding:
+    if row_attention.kernel() is not None:
+        return Finding("attention", True, "own kernel of the variants on one CPU thread in float32, else torch's")
+    remedy = "install a C++ compiler, or set CXX, and see that the cache folder can be written"
+    return Finding("attention", True, "torch's kernel alone", reason="the own one was not compiled", remedy=remedy)
 
 
 def _devices(accelerator: str | None) -> Iterator[Finding]:

@@ -6,7 +6,16 @@ from dataclasses import dataclass
 from math import exp, hypot, inf, log
 
 from effaudit import units
-from effaudit.comparison import MEMORY_TOLERANCE, TIMED_UNITS, WORKLOAD_FREE, Z_95, Interval, workload_difference
+from effaudit.comparison import (
+    CHOSEN,
+    MEMORY_TOLERANCE,
+    OTHER_CHOICES,
+    TIMED_UNITS,
+    WORKLOAD_FREE,
+    Z_95,
+    Interval,
+    workload_difference,
+)
 from effaudit.gate_rows import ACCEPT, MEND, GateRow, GateVerdict
 from effaudit.summary import Figure, Summary
 
@@ -15,6 +24,7 @@ ROUTED_TOLERANCE = 0.001
 QUALITY_TOLERANCE = 0.005  # where no standard error is known; rounding in another kernel flips single examples
 DENSE = "flops.dense"  # how the names of figures begin that no decision changes
 
+FIXED_PASSES = "give the model a `micro_batch` of its own in the profile, so that both sides take the same"
 QUIET = "repeat it on a quiet machine, or leave time out of the gate"
 SAME_MACHINE = "gate it on the machine of the baseline, or leave it out; `--against REV` times both in one job"
 
@@ -50,6 +60,16 @@ class FigurePair:
     @property
     def is_timed(self) -> bool:
         return not self.is_counted and self._known.unit in TIMED_UNITS
+
+    @property
+    def tokens_per_pass(self) -> tuple[int | None, int | None]:
+        return self.old.tokens_per_pass, self.new.tokens_per_pass
+
+    @property
+    def is_of_other_passes(self) -> bool:
+        """Whether memory was measured on parts of a batch of another size, which `micro_batch: auto` chose by time."""
+        before, after = self.tokens_per_pass
+        return self.before.unit == "B" and not self.is_counted and before != after
 
     @property
     def is_gated(self) -> bool:
@@ -117,6 +137,9 @@ def judge_pair(pair: FigurePair) -> GateRow:
     assert change is not None
     low, high = interval or (change, change)
     verdict, why = _verdict(low, high, pair)
+    if verdict == "regressed" and pair.is_of_other_passes:
+        passes = " and ".join(f"{n} tokens" if n else "a batch" for n in pair.tokens_per_pass)
+        return pair.row("undecided", f"{why}, in passes of {passes}", FIXED_PASSES)
     hint = {"regressed": MEND, "undecided": "time more rounds, or accept more"}.get(verdict, "")
     return pair.row(verdict, f"{why}{_manner(pair)}", hint, interval)
 
@@ -138,6 +161,8 @@ def _obstacle(pair: FigurePair) -> Obstacle | None:
     if _needs_same_weights(pair) and (old.weights_sha256, old.seed) != (new.weights_sha256, new.seed):
         why = f"other weights: {old.weights} in the baseline, {new.weights} now"
         return Obstacle(why, f"audit with the weights of the baseline, or {ACCEPT}")
+    if before.name in CHOSEN and old.choices and new.choices and old.choices != new.choices:
+        return Obstacle(OTHER_CHOICES, "gate with `execution: skip`, which counts alike everywhere", is_excused=True)
     if not pair.is_counted and not before.is_quality and pair.is_elsewhere:
         return Obstacle(old.machine.difference(new.machine), SAME_MACHINE, is_excused=True)
     return _timing_obstacle(before, after) if pair.is_timed else None

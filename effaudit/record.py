@@ -172,6 +172,7 @@ class Findings(_Frozen):
     modules: tuple[ModuleRow, ...] = ()
     token_classes: tuple[TokenClassRow, ...] = ()
     text_samples: tuple[TextSample, ...] = ()
+    choices: tuple[str, ...] = ()
     examples: Spill | None = None
     cautions: tuple[Caution, ...] = ()
 
@@ -192,6 +193,7 @@ class Environment(_Frozen):
     load_average: tuple[float, ...] | None
     git_commit: str | None
     fingerprint: str
+    attention: Literal["own", "torch"] = "torch"  # whose kernel runs it in the variants, see `row_attention`
     governor: str | None = None  # what sets the CPU's frequency, where the system tells
     peak_flop_per_s: float | None = None  # what large matrix products reach here; no model goes beyond
 
@@ -207,6 +209,7 @@ class ModelInfo(_Frozen):
     cell: dict[str, Any] = {}  # its place in the sweep's grid
     training: dict[str, Any] | None = None  # the training record that lies beside the weights
     match: Match | None = None
+    tokens_per_pass: int | None = None  # through the layers at once; None is the whole batch
 
 
 class WorkloadInfo(_Frozen):
@@ -223,7 +226,11 @@ class WorkloadInfo(_Frozen):
 
 
 class AuditRecord(_Frozen):
-    """Everything found about one model on one workload; self-describing, so old records stay readable."""
+    """Everything found about one model on one workload; self-describing, so old records stay readable.
+
+    `choices` are those of `execution: auto`: a word a batch, in it a letter a layer, `s` where it skipped and `m` where
+    it computed everything; batches that went through in parts have a word a part, joined by `/`.
+    """
 
     schema_version: int = SCHEMA_VERSION
     created_utc: str
@@ -237,6 +244,7 @@ class AuditRecord(_Frozen):
     modules: tuple[ModuleRow, ...] = ()
     token_classes: tuple[TokenClassRow, ...] = ()
     text_samples: tuple[TextSample, ...] = ()
+    choices: tuple[str, ...] = ()
     controls: tuple[Control, ...] = ()
     seeds: tuple[SeedRow, ...] = ()
     examples: str | None = None

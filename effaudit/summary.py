@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from hashlib import sha256
 from math import sqrt
 
 import numpy as np
@@ -71,6 +72,8 @@ class Summary(Spec):
     machine: Machine
     workload: WorkloadInfo
     figures: tuple[Figure, ...]
+    choices: str = ""  # those of `execution: auto`, as a digest
+    tokens_per_pass: int | None = None  # None is the whole batch
 
     @property
     def weights(self) -> str:
@@ -93,6 +96,8 @@ def summarise(record: AuditRecord) -> Summary:
         machine=_machine(record.environment),
         workload=record.workload.model_copy(update={"class_names": ()}),
         figures=tuple(_figure(m, record) for m in record.measurements),
+        choices=sha256(" ".join(record.choices).encode()).hexdigest()[:12] if record.choices else "",
+        tokens_per_pass=record.model.tokens_per_pass,
     )
 
 

@@ -19,7 +19,7 @@ from effaudit.errors import EffauditError
 
 Task = Literal["classification", "causal_lm"]
 Split = Literal["train", "calibration", "test"]
-Execution = Literal["skip", "masked", "dense", "best"]
+Execution = Literal["skip", "masked", "auto", "dense", "best"]
 
 IGNORED_LABEL = -100  # as in torch.nn.functional.cross_entropy
 MPS_HINT = "set PYTORCH_ENABLE_MPS_FALLBACK=1: it then runs on the CPU, and the record says `mps+cpu_fallback`"
@@ -118,6 +118,7 @@ class Routing:
     tokens: Tensor | None = None  # (B, T, L) bool, the hard rule keeps the token in the block
     gate: Tensor | None = None  # (B, T, L) the continuous 1 - p
     exits: Tensor | None = None  # (B,) or (B, T) layers run before leaving, 1-based
+    masked: Tensor | None = None  # (B, L) bool, under `auto`: the layer computed everything, as skipping did not pay
     gated: tuple[int, ...] | None = None  # layers, from 0, that decide about tokens; None is all but the first
 
 
@@ -154,8 +155,8 @@ class Workload:
 
     `batches()` starts the same stream anew, on `device`. `flops(batch, routing, execution)` is the
     variant's closed formula as (B,) int64 FLOPs per example, padding included wherever it is computed;
-    `execution` names the one that `run` performs, "best" the cheapest that the decisions allow, "dense"
-    every head, layer and token without routers or exit heads.
+    `execution` names the one that `run` performs ("auto": by `routing.masked`, layer by layer), "best" the
+    cheapest that the decisions allow, "dense" every head, layer and token without routers or exit heads.
     """
 
     name: str

@@ -16,13 +16,14 @@ from typing import Any
 import pytest
 import torch
 
-from effaudit import auditing, plugins, workloads
+from effaudit import auditing, break_even, plugins, workloads
 from effaudit.auditing import prepare_folder, run_audit
 from effaudit.errors import EffauditError
 from effaudit.meters import flops, quality
 from effaudit.profile_spec import METERS as METER_ORDER
 from effaudit.record import AuditRecord, Findings, load_record
 from effaudit.training import train
+from effaudit.variants._policy import Cost
 from effaudit.workload import Batch
 from effaudit.workloads import Stream
 from tests import makers
@@ -326,3 +327,16 @@ def test_stream_left_early_starts_anew() -> None:
     next(stream())
     assert len(_tokens(stream)) == len(_tokens(stream)) == 3
     assert source.n_opened == 2
+
+
+def test_auto_says_what_it_chose_for_each_batch(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    never = Cost(2, 0, 0, 1)
+    monkeypatch.setattr(break_even, "cost_of", lambda trials, seconds: never)
+    tsa = {"name": "tsa", "options": {"execution": "auto", "threshold": 0.0}}
+    (record,) = run_audit(makers.profile(tsa, audit={"meters": METERS}), tmp_path, is_quiet=True)
+    assert len(record.choices) == -(-N_TEST // BATCH)
+    assert {len(word) for choice in record.choices for word in choice.split("/")} == {len(record.layers)}
+    assert set(record.choices) == {"s" + "m" * (len(record.layers) - 1)}
+    assert (record.value("routing.alpha_hard"), record.value("routing.tlops_saved")) == (0, 0)
+    assert "formula_mismatch" not in [caution.code for caution in record.cautions]
+    assert load_record(tmp_path / "tsa.json").choices == record.choices

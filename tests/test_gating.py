@@ -261,6 +261,28 @@ def test_time_of_a_busy_machine_decides_nothing(side: int) -> None:
     assert "quiet machine" in result.rows[0].hint
 
 
+def test_what_auto_chose_otherwise_is_not_compared() -> None:
+    old, new = (one(flops(n), choices=(word,)) for n, word in ((100, "sss"), (150, "sms")))
+    verdict, why, hint = only(gate(new, old), "flops.executed")
+    assert (verdict, why) == ("skipped", "`execution: auto` chose otherwise which layers skip")
+    assert "execution: skip" in hint
+    assert only(gate(new, old, {"flops.executed": 0.1}), "flops.executed")[0] == "undecided"
+    assert only(gate(one(flops(150), choices=("sss",)), old), "flops.executed")[0] == "regressed"
+
+
+def test_memory_of_other_passes_is_no_regression() -> None:
+    def measured(n_bytes: int, tokens_per_pass: int | None) -> list[AuditRecord]:
+        (found,) = one(memory(n_bytes))
+        return [found.model_copy(update={"model": found.model.model_copy(update={"tokens_per_pass": tokens_per_pass})})]
+
+    verdict, why, hint = only(gate(measured(200, None), measured(100, 1024)), "memory.peak")
+    assert verdict == "undecided"
+    assert "in passes of 1024 tokens and a batch" in why
+    assert "micro_batch" in hint
+    assert only(gate(measured(200, 512), measured(100, 512)), "memory.peak")[0] == "regressed"
+    assert only(gate(measured(90, 512), measured(100, None)), "memory.peak")[0] == "improved"
+
+
 def test_a_regression_outweighs_what_is_undecided() -> None:
     old = [record(measurements=[flops(1), figure("flops.routed", 1, "FLOP")])]
     new = [record(measurements=[flops(2)])]

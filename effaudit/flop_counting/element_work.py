@@ -77,6 +77,8 @@ def element_flops(name: str, out: Any, args: tuple[Any, ...], kwargs: dict[str, 
 
 def _beside_products(name: str, size: int, args: tuple[Any, ...], kwargs: dict[str, Any], products: int) -> int:
     if "attention" in name and "backward" not in name:
+        if name == "row_attention":  # ours, whose heads lie side by side
+            return SCORE * (products // (4 * args[3]))
         q, _k, v = args[:3]
         is_masked = isinstance(kwargs.get("attn_mask", args[3] if len(args) > 3 else None), Tensor)
         return (SCORE + is_masked) * (products // (2 * (q.shape[-1] + v.shape[-1])))

@@ -24,6 +24,7 @@ from effaudit.flop_counting.attention_formulas import (
     flash_backward,
     flash_in_place,
     native_mha,
+    row_attention,
 )
 from effaudit.flop_counting.layer_formulas import (
     Formula,
@@ -260,6 +261,7 @@ FORMULAS: dict[str, Formula] = {
     "aten::_embedding_bag_backward": embedding_bag_backward,
     "aten::_embedding_bag_per_sample_weights_backward": bag_weights_backward,
     "mkldnn::_linear_pointwise": linear,
+    "effaudit::row_attention": row_attention,
     **QUANTIZED,
 }
 

@@ -11,6 +11,7 @@ from effaudit import device, stats
 from effaudit.meters import _heap, _load, _sampling, _turns
 from effaudit.meters._load import Sleep
 from effaudit.meters._turns import Clock, Turn
+from effaudit.micro_batch import choose_micro_batch
 from effaudit.profile_spec import AuditSpec
 from effaudit.record import Better, Caution, Findings, Measurement, unavailable
 from effaudit.workload import Workload
@@ -28,6 +29,8 @@ def measure(
         _heap.settle()
         before, governors = _load.look(sleep), [device.governor()]
         turns = _turns.first_turns(works, samples, clock)
+        for turn in turns:
+            choose_micro_batch(turn.work.model, max(turn.sample.batches, key=lambda b: b.n_positions), clock=clock)
         _turns.warm_up(turns, settings, clock)
         collect()
         watch = _load.LoadWatch()
@@ -51,7 +54,9 @@ def _findings(
     turn: Turn, is_cold: bool, n_rounds: int, n_models: int, threads: int, shared: tuple[Caution, ...]
 ) -> Findings:
     order = f", {n_models} models in alternating turns" if n_models > 1 else ""
-    method = f"synchronised wall clock, {turn.sample.scope}, {n_rounds} rounds{order}, {threads} thread(s)"
+    tokens = getattr(turn.work.model, "tokens_per_pass", None)
+    passes = f", {tokens} tokens a pass" if tokens is not None else ""
+    method = f"synchronised wall clock, {turn.sample.scope}, {n_rounds} rounds{order}, {threads} thread(s){passes}"
     cautions = (*shared, *_noise(turn))
     found = [_quantile(turn, f"latency.p{q}", q, method, cautions) for q in (50, 95, 99)]
     found.append(_first_batch(turn, is_cold, shared))

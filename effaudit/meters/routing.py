@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from itertools import groupby
 
 import torch
 from torch import Tensor
@@ -52,11 +53,13 @@ class Tally:
     budget: Means = field(init=False)
     heads: Means = field(init=False)
     exits: Means = field(init=False)
+    ran: Means = field(init=False)
     text_samples: list[TextSample] = field(default_factory=list)
+    choices: list[str] = field(default_factory=list)
     head_use: Tensor | None = None  # (L, H) summed over examples
 
     def __post_init__(self) -> None:
-        for name in ("soft", "hard", "budget", "heads", "exits"):
+        for name in ("soft", "hard", "ran", "budget", "heads", "exits"):
             setattr(self, name, Means(torch.zeros(self.n_layers, dtype=torch.float64)))
 
     def add(self, batch: Batch, routing: Routing) -> Tensor | None:
@@ -70,6 +73,10 @@ class Tally:
             self.soft.add(routing.gate[real].double().sum(dim=0), n_real)
         if kept is not None:
             self.hard.add(kept[real].double().sum(dim=0), n_real)
+            ran = kept if routing.masked is None else kept | routing.masked[:, None]
+            self.ran.add(ran[real].double().sum(dim=0), n_real)
+        if routing.masked is not None:
+            self.choices.append(_choices(routing.masked))
         if routing.budget is not None:
             self.budget.add(routing.budget.double().sum(dim=0), batch.n_examples)
         if routing.heads is not None:
@@ -84,6 +91,12 @@ class Tally:
         if self.quoted is not None and kept is not None and kept.shape[:2] == batch.tokens.shape:
             self.text_samples += text_samples(batch, kept, self.quoted)
         return kept
+
+
+def _choices(masked: Tensor) -> str:
+    """(B, L) bool as a word a pass: consecutive examples with the same choices went through together."""
+    words = ["".join("m" if is_masked else "s" for is_masked in row) for row in masked.tolist()]
+    return "/".join(word for word, _ in groupby(words))
 
 
 def kept_tokens(batch: Batch, routing: Routing, n_layers: int) -> Tensor | None:
@@ -146,6 +159,7 @@ def _measure_one(work: Workload, known: dict[object, Texts]) -> Findings:
         layers=_layers(tally),
         token_classes=classes.rows(gated_layers(tally.gated, tally.n_layers)) if classes else (),
         text_samples=tuple(tally.text_samples),
+        choices=tuple(tally.choices),
         examples=tally.examples,
     )
 
@@ -168,9 +182,9 @@ def _texts(work: Workload, known: dict[object, Texts]) -> Texts:
 def _measurements(work: Workload, tally: Tally) -> tuple[Measurement, ...]:
     gated = gated_layers(tally.gated, tally.n_layers)
     alpha_soft, alpha_hard = _of_gated(tally.soft, gated), _of_gated(tally.hard, gated)
-    saved = None
-    if alpha_hard is not None:
-        saved = len(gated) / tally.n_layers * (1 - alpha_hard) if work.is_skipping_tokens else 0.0
+    ran, saved = _of_gated(tally.ran, gated), None
+    if ran is not None:
+        saved = len(gated) / tally.n_layers * (1 - ran) if work.is_skipping_tokens else 0.0
     no_block = NO_TOKENS if tally.hard.means is None else "one layer has no gated block"
     no_gate = NO_TOKENS if tally.hard.means is None else NO_GATE
     exit_layer = None

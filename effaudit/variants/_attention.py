@@ -5,12 +5,15 @@ Shapes: B batch, T tokens, D width, H heads, dh width of one, N gathered tokens,
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from effaudit.variants._head_sets import HeadGroup, head_groups
-from effaudit.variants._linear import Residual
+from effaudit.row_attention import is_usable, row_attention
+from effaudit.variants._head_sets import HeadGroup
+from effaudit.variants._linear import Residual, is_inference
 from effaudit.variants._visibility import Rows, Visibility
 
 
@@ -34,60 +37,80 @@ class Attention(nn.Module):
         onto: Tensor | None = None,
         gate: Tensor | None = None,
         rows: Rows | None = None,
-        runs: Tensor | None = None,
+        groups: Sequence[HeadGroup] | None = None,
     ) -> Tensor:
         """`x` (B, T, D) to (B, T, D); `head_gate` (B, H) multiplies the heads' outputs.
 
-        `gate` multiplies what is added onto `onto`. With `rows`, only their queries: `onto` (N, D). With `runs`
-        (B, H) bool, only those heads.
+        `gate` multiplies what is added onto `onto`. With `rows`, only their queries: `onto` (N, D). With `groups`,
+        only the heads of each.
         """
         if rows is not None:
             return self._rows(x, visible, rows, onto, gate)
-        if runs is not None:
-            return self._heads(x, visible, runs, head_gate, onto)
-        q, k, v = (self._split(part) for part in self.qkv(x).chunk(3, dim=-1))
-        mixed = self._mixed(q, k, v, visible)
+        if groups is not None:
+            return self._heads(x, visible, groups, head_gate, onto)
+        q, k, v = self.qkv(x).chunk(3, dim=-1)
+        return self.proj(self._mixed(q, k, v, visible, head_gate), onto, gate)
+
+    def _mixed(self, q: Tensor, k: Tensor, v: Tensor, visible: Visibility, head_gate: Tensor | None) -> Tensor:
+        """Values mixed by scores, all (B, T, k * dh); `head_gate` (B, k)."""
+        if is_inference(self, q) and is_usable(q, self.head_dim):
+            mixed = row_attention(q, k, v, self.head_dim, visible.is_causal, real=visible.keys)
+            if head_gate is not None:
+                mixed.unflatten(2, (-1, self.head_dim)).mul_(head_gate[:, None, :, None])
+            return mixed
+        is_causal = visible.is_causal and visible.mask is None
+        dropout = self.dropout if self.training else 0.0
+        q, k, v = (self._split(x) for x in (q, k, v))
+        mixed = F.scaled_dot_product_attention(q, k, v, visible.mask, dropout, is_causal)
         if head_gate is not None:
             mixed = mixed * head_gate[:, :, None, None]
-        return self.proj(mixed.transpose(1, 2).flatten(2), onto, gate)
+        return mixed.transpose(1, 2).flatten(2)
 
     def _split(self, x: Tensor) -> Tensor:
         return x.unflatten(-1, (-1, self.head_dim)).transpose(1, 2)  # (B, H, T, dh)
-
-    def _mixed(self, q: Tensor, k: Tensor, v: Tensor, visible: Visibility) -> Tensor:
-        is_causal = visible.is_causal and visible.mask is None
-        return F.scaled_dot_product_attention(q, k, v, visible.mask, self.dropout if self.training else 0.0, is_causal)
 
     def _rows(self, x: Tensor, visible: Visibility, rows: Rows, onto: Tensor | None, gate: Tensor | None) -> Tensor:
         """Keys and values come from all tokens, as a cache of them needs."""
         width = self.n_heads * self.head_dim
         q = F.linear(x.view(-1, x.shape[2]).index_select(0, rows.index), self.qkv.weight[:width])  # (N, D)
-        k, v = (self._split(part) for part in F.linear(x, self.qkv.weight[width:]).chunk(2, dim=-1))
+        k, v = F.linear(x, self.qkv.weight[width:]).chunk(2, dim=-1)
+        return self.proj(self._mixed_rows(q, k, v, visible, rows), onto, gate)
+
+    def _mixed_rows(self, q: Tensor, k: Tensor, v: Tensor, visible: Visibility, rows: Rows) -> Tensor:
+        if is_inference(self, q) and is_usable(q, self.head_dim):
+            return row_attention(q, k, v, self.head_dim, visible.is_causal, rows.positions, rows.counts, visible.keys)
         queries = q.unflatten(1, (self.n_heads, self.head_dim)).transpose(0, 1)[None].split(rows.counts, dim=2)
+        keys, values = (self._split(x).split(1) for x in (k, v))
         # Example by example, as their numbers of queries differ; torch lays (1, H, n, dh) out as (n, H, dh) here.
         mixed = [
             F.scaled_dot_product_attention(query, key, value, mask)[0].transpose(0, 1).flatten(1)
-            for query, key, value, mask in zip(queries, k.split(1), v.split(1), visible.rows(rows), strict=True)
+            for query, key, value, mask in zip(queries, keys, values, visible.rows(rows), strict=True)
             if query.shape[2]
         ]
-        return self.proj(torch.cat([q[:0], *mixed]), onto, gate)
+        return torch.cat([q[:0], *mixed])
 
-    def _heads(self, x: Tensor, visible: Visibility, runs: Tensor, gate: Tensor | None, onto: Tensor | None) -> Tensor:
+    def _heads(
+        self,
+        x: Tensor,
+        visible: Visibility,
+        groups: Sequence[HeadGroup],
+        gate: Tensor | None,
+        onto: Tensor | None,
+    ) -> Tensor:
         """Examples are taken together by their number of heads for the scores, by their set for the projections."""
         onto = torch.zeros_like(x) if onto is None else onto
-        for group in head_groups(runs):
-            q, k, v = (part.transpose(1, 2) for part in self._qkv_of(x, group).unbind(2))
-            mixed = self._mixed(q, k, v, visible.select(group.examples)).transpose(1, 2)  # (b, T, k, dh)
-            if gate is not None:
-                mixed = mixed * gate.index_select(0, group.examples).gather(1, group.heads)[:, None, :, None]
-            self._project(mixed.flatten(2).to(onto.dtype), group, onto)
+        for group in groups:
+            q, k, v = self._qkv_of(x, group).unbind(2)
+            chosen = None if gate is None else gate.index_select(0, group.examples).gather(1, group.heads)  # (b, k)
+            mixed = self._mixed(q, k, v, visible.select(group.examples), chosen)
+            self._project(mixed.to(onto.dtype), group, onto)
         return onto
 
     def _qkv_of(self, x: Tensor, group: HeadGroup) -> Tensor:
-        """(b, T, 3, k, dh), each example's in its own heads."""
+        """(b, T, 3, k * dh), each example's in its own heads."""
         weight = self.qkv.weight.unflatten(0, (3, self.n_heads, self.head_dim))
-        shape = (3, group.heads.shape[1], self.head_dim)
-        qkv = x.new_empty(len(group.examples), x.shape[1], shape[0] * shape[1] * shape[2])
+        width = group.heads.shape[1] * self.head_dim
+        qkv = x.new_empty(len(group.examples), x.shape[1], 3 * width)
         for heads in group.sets:
             chosen = heads.of(weight, dim=1).flatten(0, 2).t()  # (D, 3 * k * dh)
             for span in heads.spans:
@@ -96,7 +119,7 @@ class Attention(nn.Module):
                     place.copy_(rows @ chosen)
                 else:
                     torch.mm(rows, chosen, out=place)
-        return qkv.unflatten(2, shape)
+        return qkv.unflatten(2, (3, width))
 
     def _project(self, mixed: Tensor, group: HeadGroup, onto: Tensor) -> None:
         weight = self.proj.weight.unflatten(1, (self.n_heads, self.head_dim))

@@ -19,15 +19,21 @@ from torch import Tensor, nn
 from effaudit.profile_spec import Integer, ModelConfig, Spec
 from effaudit.variants._layers import Block
 from effaudit.variants._passes import joined, part
+from effaudit.variants._policy import Policy
 from effaudit.variants._visibility import Visibility
 from effaudit.workload import IGNORED_LABEL, AttentionFlops, Batch, Output, Routing
 
 
 class VariantOptions(Spec):
-    """Options that every variant has; `masked` computes everything and multiplies the skipped parts away."""
+    """Options that every variant has; `masked` computes everything and multiplies the skipped parts away, `auto`
+    chooses between the two for each layer and batch by what they cost on this machine."""
 
-    execution: Literal["skip", "masked"] = "skip"
+    execution: Literal["skip", "masked", "auto"] = "skip"
     micro_batch: Literal["auto"] | Annotated[Integer, Field(ge=1)] = "auto"  # tokens per pass through the layers
+
+    def policy(self) -> Policy | None:
+        """What `auto` chooses by, still without costs."""
+        return Policy() if self.execution == "auto" else None
 
     @property
     def is_skipping_tokens(self) -> bool:

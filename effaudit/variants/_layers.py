@@ -5,10 +5,13 @@ Shapes: B batch, T tokens, D width, N gathered tokens.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from torch import Tensor, nn
 
 from effaudit.profile_spec import ModelConfig
 from effaudit.variants._attention import Attention
+from effaudit.variants._head_sets import HeadGroup
 from effaudit.variants._linear import GeluLinear, Residual, is_inference
 from effaudit.variants._visibility import Rows, Visibility
 
@@ -62,17 +65,17 @@ class Block(nn.Module):
         visible: Visibility,
         gate: Tensor | None = None,
         head_gate: Tensor | None = None,
-        runs: Tensor | None = None,
+        groups: Sequence[HeadGroup] | None = None,
         normed: Tensor | None = None,
     ) -> Tensor:
         """`h` with attention times `gate` (B, T) added; in inference the same tensor.
 
-        `runs` (B, H) bool leaves the other heads out; `normed` is norm1(h) where the caller has it already.
+        `groups` of examples run their own heads alone; `normed` is norm1(h) where the caller has it already.
         """
         normed = self.norm1(h) if normed is None else normed
         if is_inference(self, h):
-            return self.attn(normed, visible, head_gate, onto=h, gate=gate, runs=runs)
-        attended = self.attn(normed, visible, head_gate, runs=runs)
+            return self.attn(normed, visible, head_gate, onto=h, gate=gate, groups=groups)
+        attended = self.attn(normed, visible, head_gate, groups=groups)
         return h + (attended if gate is None else gate[..., None] * attended)
 
     def feed(self, h: Tensor, gate: Tensor | None = None) -> Tensor:

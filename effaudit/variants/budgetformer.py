@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Annotated, Literal
 
 import torch
@@ -18,7 +18,9 @@ from effaudit.errors import EffauditError
 from effaudit.profile_spec import ModelConfig, Real, validated
 from effaudit.variants._blocks import Backbone, Costs, masked_mean, per_example, task_loss
 from effaudit.variants._fixed_routing import RoutedOptions, kept_heads
+from effaudit.variants._head_sets import HeadGroup, head_groups
 from effaudit.variants._knobs import Knob, Knobs
+from effaudit.variants._policy import Trial, flags
 from effaudit.variants._visibility import Visibility
 from effaudit.workload import Batch, Execution, Output, Routing
 
@@ -80,6 +82,7 @@ class Decision:
     p: Tensor
     runs: Tensor
     gate: Tensor
+    is_masked: bool = False  # `auto` had every head computed
 
 
 class BudgetFormer(Backbone):
@@ -91,7 +94,7 @@ class BudgetFormer(Backbone):
 
     def __init__(self, config: ModelConfig, options: Options) -> None:
         super().__init__(config)
-        self.options = options
+        self.options, self.policy = options, options.policy()
         is_shared = options.budget_scope == "model"
         n_scores = config.n_heads * (config.n_layers if is_shared else 1)
         nets = (BudgetNet(config.d_model, n_scores) for _ in range(1 if is_shared else config.n_layers))
@@ -109,10 +112,17 @@ class BudgetFormer(Backbone):
         visible = self.visibility(batch)
         h = self.embedded(batch)
         heads = fixed.expand(batch.n_examples, -1, -1)
-        gates = heads.to(h.dtype)
+        gates, masked = heads.to(h.dtype), []
         for layer, block in enumerate(self.blocks):
-            h = block.feed(self._attend(layer, h, block.norm1(h), visible, heads[:, layer], gates[:, layer]))
-        return Output(self.head(h, batch.padding_mask), Routing(path=self._path, heads=heads, head_gate=gates))
+            h, is_masked = self._attend(layer, h, block.norm1(h), visible, heads[:, layer], gates[:, layer])
+            h = block.feed(h)
+            masked.append(is_masked)
+        chosen = self._chosen(batch, masked)
+        decided = Routing(path=self._path, heads=heads, head_gate=gates, masked=chosen)
+        return Output(self.head(h, batch.padding_mask), decided)
+
+    def _chosen(self, batch: Batch, masked: list[bool]) -> Tensor | None:
+        return None if self.policy is None else flags(batch, masked)
 
     def _run(self, batch: Batch, routing: Routing | None) -> tuple[Output, Tensor]:
         """The output, and the heads' relevance p (B, L, H)."""
@@ -128,7 +138,13 @@ class BudgetFormer(Backbone):
         def stacked(name: str) -> Tensor:
             return torch.stack([getattr(decision, name) for decision in decisions], dim=1)
 
-        decided = Routing(path=self._path, heads=stacked("runs"), budget=stacked("s"), head_gate=stacked("gate"))
+        decided = Routing(
+            path=self._path,
+            heads=stacked("runs"),
+            budget=stacked("s"),
+            head_gate=stacked("gate"),
+            masked=self._chosen(batch, [decision.is_masked for decision in decisions]),
+        )
         return Output(self.head(h, batch.padding_mask), decided), stacked("p")
 
     def attend(
@@ -150,7 +166,8 @@ class BudgetFormer(Backbone):
         else:
             s, scores = shared[0], shared[1].unflatten(-1, (len(self.blocks), -1))[:, layer]
         decision = self._decide(s, scores, layer, routing)
-        return self._attend(layer, h, normed, visible, decision.runs, decision.gate), decision
+        h, is_masked = self._attend(layer, h, normed, visible, decision.runs, decision.gate)
+        return h, replace(decision, is_masked=is_masked)
 
     def _decide(self, s: Tensor, scores: Tensor, layer: int, routing: Routing | None) -> Decision:
         if self.options.budget_offset and not self.training:
@@ -167,12 +184,43 @@ class BudgetFormer(Backbone):
             gate = torch.ones_like(gate)
         return Decision(s, p, runs, gate)
 
-    def _attend(self, layer: int, h: Tensor, normed: Tensor, visible: Visibility, runs: Tensor, gate: Tensor) -> Tensor:
-        is_skipping = self.options.execution == "skip" and not self.training
-        factor = gate if is_skipping or self.training else gate * runs
-        return self.blocks[layer].attend(
-            h, visible, head_gate=factor, runs=runs if is_skipping else None, normed=normed
-        )
+    def _attend(
+        self, layer: int, h: Tensor, normed: Tensor, visible: Visibility, runs: Tensor, gate: Tensor
+    ) -> tuple[Tensor, bool]:
+        """`h` with the layer's attention added, and whether `auto` had it compute every head."""
+        block, groups = self.blocks[layer], None
+        if self.options.execution != "masked" and not self.training:
+            groups = head_groups(runs)
+        is_masked = groups is not None and self.policy is not None and not self._is_paying(groups, h, runs)
+        groups = None if is_masked else groups
+        factor = gate if groups is not None or self.training else gate * runs
+        return block.attend(h, visible, head_gate=factor, groups=groups, normed=normed), is_masked
+
+    def _is_paying(self, groups: list[HeadGroup], h: Tensor, runs: Tensor) -> bool:
+        assert self.policy is not None
+        n_sets = sum(len(heads.spans) for group in groups for heads in group.sets)
+        share = sum(group.heads.numel() for group in groups) / runs.numel()
+        return self.policy.is_skipping(h.shape[0] * h.shape[1], share, n_sets / len(runs))
+
+    def trials(self, batch: Batch) -> list[Trial]:
+        """The attention of one block in each way, on random heads: what `auto` learns its costs from."""
+        h, visible, block = self.embedded(batch), self.visibility(batch), self.blocks[-1]
+        normed, n_heads, n = block.norm1(h), self.config.n_heads, batch.n_examples
+
+        def trial(n_run: int, is_shared: bool) -> Trial:
+            order = torch.rand(1 if is_shared else n, n_heads, generator=torch.Generator().manual_seed(n_run))
+            runs = (order.argsort(dim=1) < n_run).expand(n, -1).to(h.device)
+            gate = runs.to(h.dtype)
+
+            def run() -> Tensor:
+                return block.attend(h, visible, head_gate=gate, groups=head_groups(runs), normed=normed)
+
+            return Trial(run, n_run / n_heads, 1 / n if is_shared else 1.0)
+
+        few, many = max(n_heads // 4, 1), max(3 * n_heads // 4, 1)
+        gate = torch.ones(n, n_heads, dtype=h.dtype, device=h.device)
+        masked = Trial(lambda: block.attend(h, visible, head_gate=gate, normed=normed), is_masked=True)
+        return [masked, trial(few, False), trial(many, False), trial(few, True), trial(many, True)]
 
     @property
     def _path(self) -> tuple[str, ...]:
@@ -235,5 +283,8 @@ def flops(config: ModelConfig, batch: Batch, routing: Routing, execution: Execut
     if execution == "masked":
         return dense
     assert routing.heads is not None
-    n_left_out = (~routing.heads).sum(dim=(1, 2))  # (B,)
+    runs = routing.heads
+    if execution == "auto" and routing.masked is not None:
+        runs = runs | routing.masked[..., None]
+    n_left_out = (~runs).sum(dim=(1, 2))  # (B,)
     return dense - n_left_out * (costs.attention // config.n_heads)

@@ -18,6 +18,7 @@ from effaudit.variants._blocks import Backbone, Costs, TiedHead, masked_mean, pe
 from effaudit.variants._fixed_routing import RoutedOptions, exit_layers
 from effaudit.variants._knobs import Knob, Knobs
 from effaudit.variants._layers import Block
+from effaudit.variants._policy import Trial, flags, random_share
 from effaudit.variants._visibility import Rows, Visibility, true_places
 from effaudit.workload import Batch, Execution, Output, Routing
 
@@ -39,7 +40,7 @@ class Options(RoutedOptions):
 
     @property
     def is_skipping_tokens(self) -> bool:
-        return self.execution == "skip" and self.state == "copy"
+        return self.execution != "masked" and self.state == "copy"
 
     @property
     def is_blind(self) -> bool:
@@ -107,7 +108,7 @@ class EarlyExit(Backbone):
             raise EffauditError(f"early_exit: min_layer {options.min_layer} is beyond the last of {config.n_layers}")
         if options.loss == "last+frozen" and config.n_layers == 1:
             raise EffauditError("early_exit: one layer has no exits to train once it is frozen", "choose another loss")
-        self.options = options
+        self.options, self.policy = options, options.policy()
         fixed = exit_layers(config, options.keep_rate).clamp(min=options.min_layer) if options.is_random else None
         self.register_buffer("fixed", fixed, persistent=False)
         inner = range(config.n_layers - 1)
@@ -135,11 +136,13 @@ class EarlyExit(Backbone):
 
     def one_pass(self, batch: Batch, routing: Routing | None) -> Output:
         given = self._drawn(batch) if routing is None or routing.exits is None else routing.exits.flatten()
-        run = self._tokens if self.is_causal else self._examples
-        ledger = run(batch, given)
+        masked: list[bool] = []
+        ledger = self._tokens(batch, given, masked) if self.is_causal else self._examples(batch, given)
         shape = batch.tokens.shape if self.is_causal else batch.tokens.shape[:1]
         path = ("oracle" if self.options.state == "oracle" else self.options.execution,) * len(self.blocks)
-        return Output(ledger.logits.unflatten(0, shape), Routing(path=path, exits=ledger.exits.view(shape)))
+        chosen = None if self.policy is None or not masked else flags(batch, masked)
+        decided = Routing(path=path, exits=ledger.exits.view(shape), masked=chosen)
+        return Output(ledger.logits.unflatten(0, shape), decided)
 
     def _drawn(self, batch: Batch) -> Tensor | None:
         """The exits of `random_fixed`: by position in a text to be continued, by example in one to be classified."""
@@ -171,13 +174,15 @@ class EarlyExit(Backbone):
             mask = None if mask is None else mask[stay]
         return ledger
 
-    def _tokens(self, batch: Batch, given: Tensor | None) -> Ledger:
+    def _tokens(self, batch: Batch, given: Tensor | None, masked: list[bool]) -> Ledger:
+        """`masked` gets a flag a layer: whether `auto` had it compute the tokens that left too."""
         h, visible, is_real = self.embedded(batch), self.visibility(batch), batch.mask.flatten()
         rows, here = Rows.whole(batch.tokens), torch.ones_like(is_real)
         ledger, n_here = Ledger(len(is_real), self.config.vocab_size, h), len(is_real)
         for layer, block in enumerate(self.blocks):
             before = self._kept(rows.take(h))
-            h = self._through(block, h, visible, rows, here)
+            h, is_masked = self._through(block, h, visible, rows, here)
+            masked.append(is_masked)
             may_leave = None if batch.padding_mask is None else is_real[rows.index]
             tested = Tested(rows.index, before, rows.take(h), None, may_leave)
             leaves, logits = self._test(ledger, tested, layer, given)
@@ -191,13 +196,31 @@ class EarlyExit(Backbone):
                 rows = stay
         return ledger
 
-    def _through(self, block: Block, h: Tensor, visible: Visibility, rows: Rows, here: Tensor) -> Tensor:
+    def _through(self, block: Block, h: Tensor, visible: Visibility, rows: Rows, here: Tensor) -> tuple[Tensor, bool]:
+        """The states after the block, and whether `auto` had it compute those that left too."""
         if self.options.state == "oracle":
-            through: Tensor = block(h, visible)
-            return through
+            return block(h, visible), False
         if self.options.execution == "masked":
-            return torch.where(here.view(h.shape[:2])[..., None], block(h.clone(), visible), h)
-        return block(h, visible, rows=rows)
+            return _masked(block, h, visible, here), False
+        share = len(rows) / len(here)
+        if self.policy is not None and share < 1 and not self.policy.is_skipping(len(here), share):
+            return _masked(block, h, visible, here), True
+        return block(h, visible, rows=rows), False
+
+    def trials(self, batch: Batch) -> list[Trial]:
+        """One block in each way, on random exits: what `auto` learns its costs from; examples that left cost nothing
+        in either, so that skipping them always pays."""
+        if not self.is_causal:
+            return []
+        h, visible, block = self.embedded(batch), self.visibility(batch), self.blocks[-1]
+
+        def trial(share: float, is_masked: bool = False) -> Trial:
+            here = random_share(batch.mask, share)
+            if is_masked:
+                return Trial(lambda: _masked(block, h, visible, here), is_masked=True)
+            return Trial(lambda: block(h, visible, rows=Rows.of(here)), share)
+
+        return [trial(0.5, is_masked=True), trial(0.25), trial(0.75)]
 
     def _kept(self, h: Tensor) -> Tensor | None:
         """The state before a block, which overwrites it, where the criterion compares the two."""
@@ -272,6 +295,11 @@ class EarlyExit(Backbone):
         return torch.stack(losses).mean()
 
 
+def _masked(block: Block, h: Tensor, visible: Visibility, here: Tensor) -> Tensor:
+    """`h` (B, T, D) with the block's changes where `here`, flattened or not, says so."""
+    return torch.where(here.view(h.shape[:2])[..., None], block(h.clone(), visible), h)
+
+
 def build(config: ModelConfig) -> EarlyExit:
     return EarlyExit(config, validated(Options, config.options, "options of `early_exit`"))
 
@@ -284,10 +312,13 @@ def flops(config: ModelConfig, batch: Batch, routing: Routing, execution: Execut
         return per_example(batch, costs.dense)
     exits = routing.exits
     assert exits is not None
-    is_dense = execution == "masked" or (execution == "skip" and options.state == "oracle")
+    is_dense = execution == "masked" or (execution != "best" and options.state == "oracle")
     n_run = torch.full_like(exits, config.n_layers) if is_dense else exits
     n_heads = torch.ones_like(exits) if options.is_blind else n_run - options.min_layer + 1
     if exits.dim() == 1:
         return n_run * costs.block + n_heads * costs.one_head
+    if execution == "auto" and routing.masked is not None and not is_dense:
+        layers = torch.arange(config.n_layers, device=exits.device)
+        n_run = exits + (routing.masked[:, None] & (layers >= exits[..., None])).sum(dim=2)
     keys = config.n_layers * costs.n_tokens * costs.key_value
     return keys + (n_run * (costs.query + costs.ffn) + n_heads * costs.one_head).sum(dim=1)

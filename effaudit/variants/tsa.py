@@ -14,6 +14,7 @@ from effaudit.variants._blocks import Backbone, Costs, per_example, task_loss
 from effaudit.variants._fixed_routing import RoutedOptions, kept_positions
 from effaudit.variants._knobs import Knob, Knobs
 from effaudit.variants._layers import Block
+from effaudit.variants._policy import Trial, flags, random_share
 from effaudit.variants._visibility import Rows, Visibility
 from effaudit.workload import Batch, Execution, Output, Routing
 
@@ -41,7 +42,7 @@ class Options(RoutedOptions):
 
     @property
     def is_skipping_tokens(self) -> bool:
-        return self.execution == "skip" and self.mode != "soft"
+        return self.execution != "masked" and self.mode != "soft"
 
     @property
     def untrained_use(self) -> str:
@@ -77,7 +78,7 @@ class TokenSelective(Backbone):
 
     def __init__(self, config: ModelConfig, options: Options) -> None:
         super().__init__(config)
-        self.options = options
+        self.options, self.policy = options, options.policy()
         routers = (Router(config.d_model, options.router_bias) for _ in range(config.n_layers - 1))
         self.routers = nn.ModuleList(routers)  # type: ignore[assignment]
         self.register_buffer("temperature", torch.ones(()))
@@ -89,7 +90,7 @@ class TokenSelective(Backbone):
         visible = self.visibility(batch)
         h = self.blocks[0](self.embedded(batch), visible)
         everyone = torch.ones_like(batch.mask)
-        tokens, gates = [everyone], [everyone.to(h.dtype)]
+        tokens, gates, masked = [everyone], [everyone.to(h.dtype)], [False]
         for layer, (router, block) in enumerate(zip(self.routers, self.blocks[1:], strict=True), start=1):
             if self.fixed is None:
                 gate = torch.sigmoid(-router(h) / self.temperature)  # (B, T), 1 - p
@@ -101,28 +102,51 @@ class TokenSelective(Backbone):
                 active = routing.tokens[:, :, layer]
                 gate = torch.ones_like(gate) if routing.gate is None else routing.gate[:, :, layer]
             active = active | ~batch.mask
-            h = self._gated(block, h, visible, active, gate)
+            h, is_masked = self._gated(block, h, visible, active, gate)
             tokens.append(active)
             gates.append(gate)
+            masked.append(is_masked)
         path = ("full", *[self.options.mode if self._is_hard else "soft"] * len(self.routers))
         soft = torch.stack(gates, dim=-1) if self.fixed is None else None
-        decided = Routing(path=path, tokens=torch.stack(tokens, dim=-1), gate=soft)
+        chosen = None if self.policy is None else flags(batch, masked)
+        decided = Routing(path=path, tokens=torch.stack(tokens, dim=-1), gate=soft, masked=chosen)
         return Output(self.head(h, batch.padding_mask), decided)
 
     @property
     def _is_hard(self) -> bool:
         return self.options.mode != "soft" and not self.training
 
-    def _gated(self, block: Block, h: Tensor, visible: Visibility, active: Tensor, gate: Tensor) -> Tensor:
+    def _gated(self, block: Block, h: Tensor, visible: Visibility, active: Tensor, gate: Tensor) -> tuple[Tensor, bool]:
+        """The states after the block, and whether `auto` had it compute everything."""
         if not self._is_hard and not (self.training and self._is_hardened):
-            return block(h, visible, gate)
+            return block(h, visible, gate), False
         scale = gate if self.options.gate == "scaled" else None
         if self.training:
             hard = active.to(h.dtype) if scale is None else active * scale
-            return block(h, visible, gate + (hard - gate).detach())
+            return block(h, visible, gate + (hard - gate).detach()), False
         if self.options.execution == "masked":
-            return block(h, visible, active.to(h.dtype) if scale is None else active * scale)
-        return block(h, visible, scale, rows=Rows.of(active), is_attention_kept=self.options.mode == "ffn")
+            return _masked(block, h, visible, active, scale), False
+        rows = Rows.of(active)
+        share = len(rows) / active.numel()
+        if self.policy is not None and share < 1 and not self.policy.is_skipping(active.numel(), share):
+            return _masked(block, h, visible, active, scale), True
+        return block(h, visible, scale, rows=rows, is_attention_kept=self.options.mode == "ffn"), False
+
+    def trials(self, batch: Batch) -> list[Trial]:
+        """One block in each way, on random decisions: what `auto` learns its costs from."""
+        h, visible, block = self.embedded(batch), self.visibility(batch), self.blocks[-1]
+        scale = torch.ones_like(batch.mask, dtype=h.dtype) if self.options.gate == "scaled" else None
+        is_attention_kept = self.options.mode == "ffn"
+
+        def trial(share: float, is_masked: bool = False) -> Trial:
+            active = random_share(batch.mask, share)
+            if is_masked:
+                return Trial(lambda: _masked(block, h, visible, active, scale), is_masked=True)
+            return Trial(
+                lambda: block(h, visible, scale, rows=Rows.of(active), is_attention_kept=is_attention_kept), share
+            )
+
+        return [trial(0.5, is_masked=True), trial(0.25), trial(0.75)]
 
     def finish(self) -> None:
         """Ends the annealing: a binary gate ran hard at the end of training, its soft twin served gradients alone."""
@@ -141,6 +165,11 @@ class TokenSelective(Backbone):
         return task_loss(output.logits, batch) + self.options.lambda_ * kept
 
 
+def _masked(block: Block, h: Tensor, visible: Visibility, active: Tensor, scale: Tensor | None) -> Tensor:
+    changed: Tensor = block(h, visible, active.to(h.dtype) if scale is None else active * scale)
+    return changed
+
+
 def build(config: ModelConfig) -> TokenSelective:
     return TokenSelective(config, validated(Options, config.options, "options of `tsa`"))
 
@@ -155,9 +184,12 @@ def flops(config: ModelConfig, batch: Batch, routing: Routing, execution: Execut
     options = validated(Options, config.options, "options of `tsa`")
     if not options.is_random:
         dense += (config.n_layers - 1) * costs.n_tokens * 2 * (config.d_model * hidden + hidden)
-    if execution == "masked" or (execution == "skip" and options.mode == "soft"):
+    if execution == "masked" or (execution != "best" and options.mode == "soft"):
         return dense
     assert routing.tokens is not None
-    n_halted = (~routing.tokens).sum(dim=(1, 2))  # (B,)
-    spared = costs.ffn if execution == "skip" and options.mode == "ffn" else costs.ffn + costs.query
+    runs = routing.tokens
+    if execution == "auto" and routing.masked is not None:
+        runs = runs | routing.masked[:, None]
+    n_halted = (~runs).sum(dim=(1, 2))  # (B,)
+    spared = costs.ffn if execution != "best" and options.mode == "ffn" else costs.ffn + costs.query
     return dense - n_halted * spared

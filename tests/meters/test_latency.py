@@ -248,3 +248,23 @@ def test_more_threads_than_cpus_are_said(monkeypatch):
     for threads, codes in ((2, []), (3, ["threads"])):
         (found,) = measure([workload(lambda _: clock.advance(0.01))], clock, AuditSpec(rounds=2, threads=threads))
         assert [caution.code for caution in found["latency.p50"].cautions] == codes
+
+
+def test_passes_are_chosen_after_the_first_batch_and_told(monkeypatch):
+    runs = []
+
+    def choose(model, of, clock):
+        runs.append((len(seen), of.tokens.shape))
+        model.tokens_per_pass = 64
+
+    seen = []
+    clock = FakeClock()
+
+    def act(b):
+        seen.append(b)
+        clock.advance(0.05)
+
+    monkeypatch.setattr(latency, "choose_micro_batch", choose)
+    (found,) = measure([workload(act, [batch(2, 4), batch(2, 8)])], clock)
+    assert runs == [(1, (2, 8))]  # once, on the largest, when the model's first batch was timed
+    assert "64 tokens a pass" in found["latency.p50"].method

@@ -203,3 +203,21 @@ def test_means_do_not_depend_on_batching() -> None:
 def _part(whole: Batch, rows: list[int]) -> Batch:
     tensors: dict[str, Tensor] = {n: v[rows] for n, v in vars(whole).items() if isinstance(v, Tensor)}
     return replace(whole, **tensors)
+
+
+def test_blocks_that_auto_ran_in_full_spare_nothing() -> None:
+    def decide(batch: Batch) -> Routing:
+        decided = _kept_share(0.5)(batch)
+        masked = torch.zeros(batch.n_examples, L, dtype=torch.bool)
+        masked[:, 1] = True
+        masked[2:, 2] = True
+        return Routing(tokens=decided.tokens, masked=masked)
+
+    work = _work(decide, makers.batch(lengths=(1000,) * 3), makers.batch(lengths=(1000,)))
+    found = _found(work)
+    values = {m.name: m.value for m in found.measurements}
+    assert values["routing.alpha_hard"] == pytest.approx(0.5)
+    n_spared = 4 * (L - 2) - 1  # of 4 * L blocks of examples: not the stem's, not layer 2's, not example 3's in layer 3
+    assert values["routing.tlops_saved"] == pytest.approx(0.5 * n_spared / (4 * L))
+    rest = "s" * (L - 3)
+    assert found.choices == (f"sms{rest}/smm{rest}", f"sms{rest}")

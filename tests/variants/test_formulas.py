@@ -24,17 +24,17 @@ def _grid(variant: str, task: Task, **choices: tuple[object, ...]) -> list[Case]
     return [(variant, task, dict(zip(choices, values, strict=True))) for values in product(*choices.values())]
 
 
-BOTH: tuple[Execution, Execution] = ("skip", "masked")
+ALL: tuple[Execution, ...] = ("skip", "masked", "auto")
 THRESHOLDS = {"maxprob": 0.7, "entropy": 0.7, "margin": 0.5, "saturation": 0.6, "patience": 1.0}
 CASES: list[Case] = []
 for _task in ("classification", "causal_lm"):
-    CASES += _grid("dense", _task, execution=BOTH)  # type: ignore[arg-type]
+    CASES += _grid("dense", _task, execution=ALL)  # type: ignore[arg-type]
     CASES += _grid("static_heads", _task, head_fraction=(0.1, 0.5, 1.0))  # type: ignore[arg-type]
     CASES += _grid(
         *("tsa", _task),  # type: ignore[arg-type]
         mode=("soft", "ffn", "ffn+query"),
         gate=("scaled", "binary"),
-        execution=BOTH,
+        execution=ALL,
     )
     CASES += [
         (variant, task, {**options, "threshold": THRESHOLDS[options["criterion"]]})
@@ -43,7 +43,7 @@ for _task in ("classification", "causal_lm"):
             criterion=tuple(THRESHOLDS),
             state=("copy", "oracle"),
             min_layer=(1, 2),
-            execution=BOTH,
+            execution=ALL,
         )
     ]
 CASES += _grid(
@@ -51,7 +51,7 @@ CASES += _grid(
     k_rule=("floor", "ceil", "round"),
     head_gate=("soft", "binary"),
     budget_scope=("layer", "model"),
-    execution=BOTH,
+    execution=ALL,
 )
 CASES.append(("early_exit", "causal_lm", {"min_layer": makers.LAYERS}))
 SKIPPING = [case for case in CASES if case[2].get("execution") == "skip" and case[0] not in ("dense", "static_heads")]
@@ -202,12 +202,12 @@ def _attention_that_ran(model: Any, of: Batch, routing: Routing) -> tuple[int, i
     config, (n_examples, n_tokens) = model.config, of.tokens.shape
     projection, core = 4 * config.d_model**2, 4 * n_tokens * config.d_model  # of one token in one layer
     n_keys = n_queries = n_examples * n_tokens * config.n_layers
-    if _execution(model) == "skip" and routing.heads is not None:
+    if _execution(model) != "masked" and routing.heads is not None:
         n_run = int(routing.heads.sum())
         return n_run * n_tokens * core // config.n_heads, n_run * n_tokens * (core + 2 * projection) // config.n_heads
-    if _execution(model) == "skip" and routing.path[-1] == "ffn+query":
+    if _execution(model) != "masked" and routing.path[-1] == "ffn+query":
         n_queries = int(routing.tokens.sum())
-    if _execution(model) == "skip" and routing.exits is not None and routing.path[-1] != "oracle":
+    if _execution(model) != "masked" and routing.exits is not None and routing.path[-1] != "oracle":
         n_queries = int(routing.exits.sum()) * (n_tokens if routing.exits.dim() == 1 else 1)
         n_keys = n_queries if routing.exits.dim() == 1 else n_keys
     return n_queries * core, n_queries * (core + projection) + n_keys * projection
