@@ -16,6 +16,7 @@ from effaudit.profile_spec import AuditSpec
 from effaudit.record import Better, Caution, Findings, Measurement, unavailable
 from effaudit.workload import Workload
 
+CHOICE_S = 2.0  # a batch that takes longer stays whole: to try the sizes of passes would take several more of it
 STOPPED_CLOCK = "the clock did not advance"
 
 
@@ -30,7 +31,7 @@ def measure(
         before, governors = _load.look(sleep), [device.governor()]
         turns = _turns.first_turns(works, samples, clock)
         for turn in turns:
-            choose_micro_batch(turn.work.model, max(turn.sample.batches, key=lambda b: b.n_positions), clock=clock)
+            _choose_passes(turn, clock)
         _turns.warm_up(turns, settings, clock)
         collect()
         watch = _load.LoadWatch()
@@ -48,6 +49,13 @@ def measure(
         _findings(turn, is_cold, n_rounds, len(turns), threads, (*shared, *_slow_dtype(turn.work)))
         for turn, is_cold in zip(turns, are_cold, strict=True)
     ]
+
+
+def _choose_passes(turn: Turn, clock: Clock) -> None:
+    batches = turn.sample.batches
+    largest = max(batches, key=lambda batch: batch.n_positions)
+    if turn.first_s * largest.n_positions <= CHOICE_S * batches[0].n_positions:
+        choose_micro_batch(turn.work.model, largest, clock=clock)
 
 
 def _findings(
