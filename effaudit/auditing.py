@@ -12,13 +12,14 @@ from effaudit import device as devices
 from effaudit.assembly import Assembled, load_all, load_seed, made_anew
 from effaudit.audit_records import Found, file_stem, make_record, with_verdicts
 from effaudit.break_even import calibrate
-from effaudit.controls import run_controls
+from effaudit.controls import is_adaptive, run_controls
 from effaudit.errors import EffauditError
 from effaudit.matching import WorkOf, match_models
 from effaudit.profile_spec import METERS, AuditProfile, ControlsSpec, MatchSpec, ModelSpec
 from effaudit.progress import tracking
 from effaudit.record import AuditRecord, Caution, WorkloadInfo, save_record
 from effaudit.runs import new_run_folder, refuse_overwriting
+from effaudit.streams import note
 from effaudit.workloads import Bench
 
 FIRST = "latency"  # runs before the other meters: it times the first batch that each model sees
@@ -81,6 +82,8 @@ def _audit_part(
     with devices.threads(part.audit.threads):
         audit = _PartAudit(part, profile, folder, weights)
         steps = audit.steps()
+        if extra := [name for name, _ in steps if name not in part.audit.meters]:
+            note(f"passes of their own, beside those of the meters: {', '.join(extra)}", is_quiet)
         try:
             with tracking("audit", len(steps), is_quiet) as tracker:
                 for done, (name, step) in enumerate(steps):
@@ -118,7 +121,8 @@ class _PartAudit:
         if any(found.model.config.options.get("execution") == "auto" for found in self.found):
             steps.append(("costs of skipping", self._calibrate))
         steps += [(name, partial(self._measure, name)) for name in meters]
-        if self.part.controls is not None and "quality" in meters:
+        is_any_adaptive = any(is_adaptive(found.model) for found in self.found)
+        if self.part.controls is not None and is_any_adaptive and "quality" in meters:
             steps.append(("controls", partial(self._control, self.part.controls)))
         return steps + [(f"seed {seed}", partial(self._measure_seed, seed)) for seed in self.part.seeds]
 

@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 import torch
 
-from effaudit import auditing, break_even, plugins, workloads
+from effaudit import auditing, break_even, plugins, row_attention, workloads
 from effaudit.auditing import prepare_folder, run_audit
 from effaudit.errors import EffauditError
 from effaudit.meters import flops, quality
@@ -107,6 +107,30 @@ def test_latency_runs_first_so_that_first_is_first(tmp_path: Path, monkeypatch: 
     assert not any(cold[2:])
     for record in records:
         assert [m.name for m in record.measurements] == list(METER_ORDER)  # as ever in the record
+
+
+def test_the_own_kernel_is_compiled_before_any_first_batch(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    done: list[str] = []
+    real = plugins.load("meters", "latency").measure
+    monkeypatch.setattr(row_attention, "kernel", lambda: done.append("kernel"))
+    monkeypatch.setattr(
+        plugins.load("meters", "latency"), "measure", lambda *given: done.append("latency") or real(*given)
+    )
+    settings = {"meters": ("latency",), "rounds": 2, "max_seconds": 0.02}
+    run_audit(makers.profile("dense", audit=settings), tmp_path, is_quiet=True)
+    assert "kernel" in done[: done.index("latency")]
+
+
+def test_passes_beside_those_of_the_meters_are_announced(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    controls = {"kinds": ("random",), "draws": 1}
+    match = [{"model": "tsa", "to": "dense", "examples": 4}]
+    for name, models, asked, told in (
+        ("matched", ("dense", "tsa"), {"match": match, "controls": controls}, "matching, controls"),
+        ("dense", ("dense",), {"controls": controls}, None),  # which has no gates to control
+    ):
+        run_audit(makers.profile(*models, audit={"meters": ("quality",)}, **asked), tmp_path / name)
+        said = [line for line in capsys.readouterr().err.splitlines() if line.startswith("passes of their own")]
+        assert said == ([f"passes of their own, beside those of the meters: {told}"] if told else [])
 
 
 def test_timings_above_the_peak_are_marked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
