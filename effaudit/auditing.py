@@ -12,13 +12,14 @@ from effaudit import device as devices
 from effaudit.assembly import Assembled, load_all, load_seed, made_anew
 from effaudit.audit_records import Found, file_stem, make_record, with_verdicts
 from effaudit.break_even import calibrate
-from effaudit.controls import run_controls
+from effaudit.controls import is_adaptive, run_controls
 from effaudit.errors import EffauditError
 from effaudit.matching import WorkOf, match_models
 from effaudit.profile_spec import METERS, AuditProfile, ControlsSpec, MatchSpec, ModelSpec
 from effaudit.progress import tracking
 from effaudit.record import AuditRecord, Caution, WorkloadInfo, save_record
 from effaudit.runs import new_run_folder, refuse_overwriting
+from effaudit.streams import note
 from effaudit.workloads import Bench
 
 FIRST = "latency"  # runs before the other meters: it times the first batch that each model sees
@@ -81,6 +82,8 @@ def _audit_part(
     with devices.threads(part.audit.threads):
         audit = _PartAudit(part, profile, folder, weights)
         steps = audit.steps()
+        if extra := [name for name, _ in steps if name not in part.audit.meters]:
+            note(f"passes of their own, beside those of the meters: {', '.join(extra)}", is_quiet)
         try:
             with tracking("audit", len(steps), is_quiet) as tracker:
                 for done, (name, step) in enumerate(steps):
@@ -108,7 +111,7 @@ class _PartAudit:
         self.about = {key: self.bench.describe(dataset) for key, dataset in datasets.items()}
         self.environment = devices.environment(device, part.audit.dtype, part.audit.threads)
         is_checked = {"flops", FIRST} <= set(part.audit.meters)
-        dtypes = {self._dtype(found) for found in self.found} if is_checked else ()
+        dtypes = {dtype for found in self.found if (dtype := self._dtype(found))} if is_checked else ()
         self.peaks = {dtype: peak.estimate(device, dtype) for dtype in dtypes}
 
     def steps(self) -> list[tuple[str, Callable[[], None]]]:
@@ -118,12 +121,15 @@ class _PartAudit:
         if any(found.model.config.options.get("execution") == "auto" for found in self.found):
             steps.append(("costs of skipping", self._calibrate))
         steps += [(name, partial(self._measure, name)) for name in meters]
-        if self.part.controls is not None and "quality" in meters:
+        is_any_adaptive = any(is_adaptive(found.model) for found in self.found)
+        if self.part.controls is not None and is_any_adaptive and "quality" in meters:
             steps.append(("controls", partial(self._control, self.part.controls)))
         return steps + [(f"seed {seed}", partial(self._measure_seed, seed)) for seed in self.part.seeds]
 
     def _dtype(self, found: Found) -> str:
-        return found.model.spec.run.dtype or self.part.audit.dtype
+        """The type that its products are computed in; empty where they are quantised: no peak is known of these."""
+        run = found.model.spec.run
+        return "" if run.quantize else run.dtype or self.part.audit.dtype
 
     @property
     def _models(self) -> dict[str, Assembled]:

@@ -37,7 +37,7 @@ def find_intensity(country: str | None, region: str | None, g_per_kwh: float | N
     if country is None:
         return None
     if country.lower() == WORLD:
-        text = f"world average of {WORLD_G_PER_KWH:g} gCO2e/kWh assumed: countries range from about 25 to 900"
+        text = f"world average of {WORLD_G_PER_KWH:g} gCO2e/kWh assumed: countries range from about 20 to 1300"
         caution = Caution(code="world_average", text=text, hint="give --country ISO3 or --intensity")
         return Intensity(WORLD_G_PER_KWH, "world average, IEA 2019, assumed", (caution,))
     place = _country(country.upper()) if region is None else _region(country.upper(), region)

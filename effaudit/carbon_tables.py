@@ -35,7 +35,7 @@ def countries() -> dict[str, Place]:
     return {
         code: Place((row["country_name"],), float(row["carbon_intensity"]), f"{row['year']}, Our World in Data")
         for code, row in rows
-        if row.get("carbon_intensity") is not None
+        if row.get("carbon_intensity")  # 0 is a gap or rounded: even water power has some 20
     }
 
 

@@ -9,10 +9,11 @@ from dataclasses import dataclass
 import torch
 
 from effaudit import device, peak, row_attention, units
-from effaudit.meters import _codecarbon, _instruments, _load, _nvml, _process_peak, _rapl
+from effaudit.meters import _codecarbon, _instruments, _load, _nvml, _process_peak, _rapl, memory
 from effaudit.record import Caution
 
 EXACT = "exact"
+PEAKS = "peaks of torch's allocator after a reset: allocated, reserved"
 
 
 @dataclass(frozen=True)
@@ -103,7 +104,7 @@ def _types() -> Iterator[Finding]:
 
 
 def _latency(sleep: Callable[[float], None]) -> Finding:
-    cautions = (*_load.cautions_now(_load.look(sleep)), *_load.governor_cautions())
+    cautions = (*_load.cautions_now(_load.look(sleep)), *_load.governor_cautions([device.governor()]))
     resolution_s = time.get_clock_info("perf_counter").resolution
     method = "monotonic clock, device synchronised before and after each batch, models in turns"
     return Finding("latency", True, method, f"{resolution_s:.0e} s", *_told(cautions))
@@ -123,10 +124,14 @@ def _memory(accelerator: str | None) -> Iterator[Finding]:
     else:
         yield Finding("memory of child processes", False, reason="this system tells no PSS", remedy="use Linux")
     if accelerator == "cuda":
-        yield Finding("memory on cuda", True, "peaks of torch's allocator after a reset: allocated, reserved", "512 B")
+        yield Finding("memory on cuda", True, PEAKS, "512 B")
     elif accelerator == "mps":
         reason, method = "short peaks may be missed", "torch.mps.current_allocated_memory, sampled by a thread"
         yield Finding("memory on mps", True, method, _milliseconds(_process_peak.SAMPLING_S), reason, "use CUDA")
+    elif accelerator is not None and memory.allocator_of(torch.device(accelerator)) is not None:
+        yield Finding(f"memory on {accelerator}", True, PEAKS, "what the allocator rounds to")
+    elif accelerator is not None:
+        yield Finding(f"memory on {accelerator}", False, reason=f"no peak counters of {accelerator} are known")
 
 
 def _cpu_energy() -> Iterator[Finding]:

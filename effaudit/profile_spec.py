@@ -157,7 +157,7 @@ class AuditSpec(Spec):
     rounds: Annotated[Integer, Field(ge=2)] = 5  # timed rounds over the models, at least if the time allows
     max_seconds: Annotated[Real, Field(gt=0)] = 12.0  # for all timed rounds together
     energy_window_s: Annotated[Real, Field(gt=0)] = 2.0
-    country: Annotated[str, Field(pattern=r"^([A-Za-z]{3}|world)$")] | None = Field(
+    country: Annotated[str, Field(pattern=r"(?i)^([a-z]{3}|world)$")] | None = Field(
         default=None, description="an ISO 3166-1 alpha-3 code such as DEU, or `world`"
     )
     region: str | None = None  # of the country: a state, province or bidding zone

@@ -2,7 +2,13 @@
 
 from __future__ import annotations
 
+import gc
 import json
+import os
+import signal
+import socket
+import tempfile
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -10,7 +16,7 @@ from typing import Any
 import pytest
 import torch
 
-from effaudit import auditing, break_even, plugins, workloads
+from effaudit import auditing, break_even, plugins, row_attention, workloads
 from effaudit.auditing import prepare_folder, run_audit
 from effaudit.errors import EffauditError
 from effaudit.meters import flops, quality
@@ -103,6 +109,30 @@ def test_latency_runs_first_so_that_first_is_first(tmp_path: Path, monkeypatch: 
         assert [m.name for m in record.measurements] == list(METER_ORDER)  # as ever in the record
 
 
+def test_the_own_kernel_is_compiled_before_any_first_batch(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    done: list[str] = []
+    real = plugins.load("meters", "latency").measure
+    monkeypatch.setattr(row_attention, "kernel", lambda: done.append("kernel"))
+    monkeypatch.setattr(
+        plugins.load("meters", "latency"), "measure", lambda *given: done.append("latency") or real(*given)
+    )
+    settings = {"meters": ("latency",), "rounds": 2, "max_seconds": 0.02}
+    run_audit(makers.profile("dense", audit=settings), tmp_path, is_quiet=True)
+    assert "kernel" in done[: done.index("latency")]
+
+
+def test_passes_beside_those_of_the_meters_are_announced(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    controls = {"kinds": ("random",), "draws": 1}
+    match = [{"model": "tsa", "to": "dense", "examples": 4}]
+    for name, models, asked, told in (
+        ("matched", ("dense", "tsa"), {"match": match, "controls": controls}, "matching, controls"),
+        ("dense", ("dense",), {"controls": controls}, None),  # which has no gates to control
+    ):
+        run_audit(makers.profile(*models, audit={"meters": ("quality",)}, **asked), tmp_path / name)
+        said = [line for line in capsys.readouterr().err.splitlines() if line.startswith("passes of their own")]
+        assert said == ([f"passes of their own, beside those of the meters: {told}"] if told else [])
+
+
 def test_timings_above_the_peak_are_marked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     peaks = iter([1e30, 1.0])
     monkeypatch.setattr(auditing.peak, "estimate", lambda device, dtype: next(peaks))
@@ -117,9 +147,41 @@ def test_timings_above_the_peak_are_marked(tmp_path: Path, monkeypatch: pytest.M
     monkeypatch.setattr(auditing.peak, "estimate", lambda device, dtype: {"float32": 1e30, "bfloat16": 2e30}[dtype])
     records = run_audit(makers.profile(*models, audit=settings), tmp_path / "types", is_quiet=True)
     assert [record.environment.peak_flop_per_s for record in records] == [1e30, 2e30]  # each in its own type
+    monkeypatch.setattr(auditing.peak, "estimate", lambda device, dtype: 1.0)
+    quantised = {"name": "int8", "variant": "dense", "run": {"quantize": "int8"}}  # faster than any peak of its dtype
+    (record,) = run_audit(makers.profile(quantised, audit=settings), tmp_path / "int8", is_quiet=True)
+    assert record.environment.peak_flop_per_s is None
     quick = makers.profile("dense", audit={**settings, "meters": ("latency",)})  # nothing to hold against a peak
     (record,) = run_audit(quick, tmp_path / "alone", is_quiet=True)
     assert record.environment.peak_flop_per_s is None
+
+
+def test_a_whole_audit_asks_no_network_and_leaves_nothing_behind(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In an empty folder, with an empty home and an empty place for temporary files."""
+
+    def refuse(*_: object) -> None:
+        raise AssertionError("an audit asked the network")
+
+    def state() -> tuple[object, ...]:
+        signals = [signal.getsignal(number) for number in signal.valid_signals()]
+        return signals, threading.enumerate(), dict(os.environ), torch.get_num_threads(), gc.isenabled()
+
+    monkeypatch.setattr(socket.socket, "connect", refuse)
+    monkeypatch.setattr(socket, "getaddrinfo", refuse)
+    for name in ("here", "home", "temporary"):
+        (tmp_path / name).mkdir()
+    monkeypatch.chdir(tmp_path / "here")
+    monkeypatch.setenv("HOME", str(tmp_path / "home"))
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "temporary"))
+    settings = {"meters": METER_ORDER, "rounds": 2, "max_seconds": 0.05, "energy_window_s": 0.1, "threads": 2}
+    before = state()
+    (record,) = run_audit(makers.profile("tsa", audit=settings), tmp_path / "out", is_quiet=True)
+    assert state() == before
+    assert record["emissions"].value is None
+    assert [path.name for path in tmp_path.rglob("*") if not path.is_dir() and path.parent.name != "out"] == []
+    assert {path.name for path in (tmp_path / "out").iterdir()} == {"tsa.json", "tsa.examples.csv"}
 
 
 def test_record_describes_model_profile_and_machine(audit: tuple[Path, list[AuditRecord]]) -> None:

@@ -7,6 +7,7 @@ import pytest
 
 from effaudit import carbon, carbon_tables
 from effaudit.errors import EffauditError
+from effaudit.profile_spec import AuditSpec
 
 
 def test_nothing_is_assumed():
@@ -20,6 +21,15 @@ def test_a_country_is_found_in_any_case_with_its_year():
     assert found.origin.startswith("France, 20")
     assert "Our World in Data" in found.origin
     assert found.g_per_kwh < carbon.find_intensity("POL", None, None).g_per_kwh
+
+
+def test_a_country_at_nothing_has_no_figure(monkeypatch, tmp_path):
+    row = {"country_name": "Nowhere", "carbon_intensity": 0.0, "year": 2022}
+    known = {**row, "country_name": "Somewhere", "carbon_intensity": 20.0}
+    tables(monkeypatch, tmp_path, {"global_energy_mix.json": {"NOW": row, "SOM": known}})
+    assert carbon.find_intensity("SOM", None, None).g_per_kwh == 20
+    with pytest.raises(EffauditError, match="no carbon intensity for country `NOW`"):
+        carbon.find_intensity("NOW", None, None)
 
 
 @pytest.mark.parametrize("region", ["california", "California", "CA", "ca"])
@@ -79,8 +89,9 @@ def test_provinces_and_zones_go_by_names_and_codes(monkeypatch, tmp_path):
     assert carbon_tables.with_regions() == ["CHN", "SWE", "NOR"]
 
 
-def test_world_average_is_flagged():
-    found = carbon.find_intensity("world", None, None)
+@pytest.mark.parametrize("name", ["world", "World"])
+def test_world_average_is_flagged(name):
+    found = carbon.find_intensity(AuditSpec(country=name).country, None, None)
     assert found.g_per_kwh == 475
     assert "IEA 2019" in found.origin
     assert [caution.code for caution in found.cautions] == ["world_average"]

@@ -104,6 +104,13 @@ def test_a_gpu_is_named_with_its_counter(monkeypatch):
     assert found["energy of gpu"].resolution == "updated each 100 ms, so windows of 2 s"
 
 
+@pytest.mark.parametrize("has_counters", [True, False])
+def test_the_memory_of_any_accelerator_is_said(monkeypatch, has_counters):
+    monkeypatch.setattr(device, "available", lambda: ("cpu", "xpu"))
+    monkeypatch.setattr(doctor.memory, "allocator_of", lambda _: torch.cuda if has_counters else None)
+    assert survey()["memory on xpu"].is_available is has_counters
+
+
 def test_emulated_bfloat16_is_said(monkeypatch):
     monkeypatch.setattr(device, "cpu", lambda: ("old CPU", ("avx2",)))
     for name in ("bfloat16 on cpu", "float16 on cpu"):

@@ -11,7 +11,7 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from importlib import import_module, metadata
 
@@ -23,7 +23,14 @@ from effaudit.meters._sources import Part, Sources
 from effaudit.record import Caution
 
 ASSUMED_W_PER_CPU = 4  # codecarbon's DEFAULT_POWER_PER_CORE, for processors that its table lacks
+NAMELESS = (None, "", "Unknown")  # what codecarbon calls a processor to which the system gives no name
 LIKELY_W_PER_CPU = (1, 8)  # TDP by logical CPU, from many small cores (Ampere Altra: 2) to few fast ones (i9: 8)
+
+NO_RAM = Caution(
+    code="no_ram_model",
+    text="codecarbon has no power for the RAM of this machine: energy.gross is that of the processor alone",
+    hint="compare it only with figures of the same domains",
+)
 
 
 @dataclass(frozen=True)
@@ -68,18 +75,24 @@ def find_model(clock: Callable[[], float] = time.perf_counter) -> Sources:
             ram_w = float(ram.total_power().W)
     except Exception as error:  # whatever breaks inside codecarbon must not end an audit
         return Sources(reason=f"codecarbon's power model failed: {type(error).__name__}: {error}")
-    if not tdp.tdp:
-        return Sources(reason=f"codecarbon knows no power for this processor ({tdp.model})")
     n_cpus = psutil.cpu_count() or 1
-    is_assumed = float(tdp.tdp) == ASSUMED_W_PER_CPU * n_cpus
-    tdp_w = float(tdp.tdp) * (1 if is_assumed else device.n_sockets())
-    origin = f"{ASSUMED_W_PER_CPU} W per CPU assumed, {tdp.model} unknown" if is_assumed else f"{tdp.model}"
+    model = "this processor" if tdp.model in NAMELESS else tdp.model
+    is_assumed = not tdp.tdp or float(tdp.tdp) in {ASSUMED_W_PER_CPU * n for n in (n_cpus, _n_given())}
+    tdp_w = float(ASSUMED_W_PER_CPU * n_cpus if is_assumed else tdp.tdp * device.n_sockets())
+    origin = f"{ASSUMED_W_PER_CPU} W per CPU assumed, {model} unknown" if is_assumed else model
     version = f"codecarbon {metadata.version('codecarbon')}"
     cpu = Processor(tdp_w, n_cpus, f"{version}: TDP {tdp_w:g} W ({origin}) x this process's share of CPU time")
-    cautions = (
-        (_assumed(tdp.model, n_cpus),) if is_assumed else (_shared(tdp_w, n_cpus),) if device.is_virtual() else ()
-    )
+    cautions = (_assumed(model, n_cpus),) if is_assumed else (_shared(tdp_w, n_cpus),) if device.is_virtual() else ()
+    if ram_w <= 0:  # codecarbon's answer where it fails
+        return Sources(found=(cpu,), cautions=(*cautions, NO_RAM))
     return Sources(found=(cpu, Ram(ram_w, f"{version}: {ram_w:g} W constant", clock)), cautions=cautions)
+
+
+def _n_given() -> int:
+    """The CPUs by which codecarbon assumes a power: those of the batch system's job, where there is one."""
+    with _silence(), suppress(OSError):
+        return int(import_module("codecarbon.core.util").count_cpus() or 0)
+    return 0
 
 
 def _assumed(model: str, n_cpus: int) -> Caution:

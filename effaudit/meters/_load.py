@@ -6,7 +6,7 @@ import contextlib
 import gc
 import os
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 
@@ -98,13 +98,22 @@ def cautions_now(load: Load) -> tuple[Caution, ...]:
     return _cautions({"now": load}, f"{load.n_cpus} CPU(s)")
 
 
-def governor_cautions() -> tuple[Caution, ...]:
-    """`frequency` where the CPU's clock follows the load instead of staying where it is."""
-    governor = device.governor()
-    if governor not in FOLLOWING:
+def governor_cautions(seen: Iterable[str | None]) -> tuple[Caution, ...]:
+    """`frequency` where one of the governors seen lets the CPU's clock follow the load instead of staying."""
+    following = sorted({governor for governor in seen if governor in FOLLOWING and governor is not None})
+    if not following:
         return ()
-    text = f"the CPU's frequency follows the load (governor {governor}): short timings run slower than long ones"
+    told = ", ".join(following)
+    text = f"the CPU's frequency follows the load (governor {told}): short timings run slower than long ones"
     return (Caution(code="frequency", text=text, hint="sudo cpupower frequency-set -g performance"),)
+
+
+def thread_cautions(threads: int) -> tuple[Caution, ...]:
+    """`threads` where there are more than CPUs, so that they wait for each other."""
+    if threads <= (n := device.n_cpus()):
+        return ()
+    text = f"{threads} threads share {n} CPU(s) and wait for each other: timings are long and restless"
+    return (Caution(code="threads", text=text, hint=f"use at most --threads {n}"),)
 
 
 @contextmanager

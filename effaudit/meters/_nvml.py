@@ -6,7 +6,7 @@ import os
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from importlib import import_module
 from types import ModuleType
@@ -94,6 +94,10 @@ def find_counter(device: torch.device, nvml: ModuleType | None = None, clock: Cl
     try:
         nvml.nvmlInit()
         handle = _handle(nvml, entry, _uuid(device))
+        if handle is None and _any_divided(nvml):  # a slice has a UUID of its own
+            return _divided(str(device))
+        if handle is None:
+            raise LookupError(f"no GPU with UUID {_uuid(device) or entry}")
         name = f"gpu-{nvml.nvmlDeviceGetIndex(handle)}"
         if _is_divided(nvml, handle):
             return _divided(name)
@@ -140,6 +144,10 @@ def _is_divided(nvml: ModuleType, handle: Any) -> bool:
         return False  # not supported: it cannot be divided
 
 
+def _any_divided(nvml: ModuleType) -> bool:
+    return any(_is_divided(nvml, handle) for handle in _handles(nvml))
+
+
 def _uuid(device: torch.device) -> str | None:
     """The UUID that the CUDA runtime gives: sure even where CUDA and NVML number the GPUs differently."""
     if not torch.cuda.is_available():
@@ -149,16 +157,19 @@ def _uuid(device: torch.device) -> str | None:
 
 
 def _handle(nvml: ModuleType, entry: str, uuid: str | None) -> Any:
-    """NVML's handle, by UUID if one is known, else by index in PCI order.
-
-    Raises LookupError when no GPU has that UUID.
-    """
+    """NVML's handle, by UUID if one is known, else by index in PCI order; None when no GPU has that UUID."""
     if uuid is None and entry.isdigit():
         return nvml.nvmlDeviceGetHandleByIndex(int(entry))
     wanted = uuid or entry
-    for index in range(nvml.nvmlDeviceGetCount()):
-        handle = nvml.nvmlDeviceGetHandleByIndex(index)
+    for handle in _handles(nvml):
         found = nvml.nvmlDeviceGetUUID(handle)
         if (found.decode() if isinstance(found, bytes) else found).startswith(wanted):
             return handle
-    raise LookupError(f"no GPU with UUID {wanted}")
+    return None
+
+
+def _handles(nvml: ModuleType) -> Iterator[Any]:
+    """Those of the GPUs that we may see; NVML counts all."""
+    for index in range(nvml.nvmlDeviceGetCount()):
+        with suppress(nvml.NVMLError):
+            yield nvml.nvmlDeviceGetHandleByIndex(index)

@@ -149,6 +149,8 @@ def _once(zones: Iterable[_Zone]) -> list[_Zone]:
 def _open(zone: _Zone, domain: str, part: Part, read_text: Read) -> Counter:
     path = zone.folder / "energy_uj"
     range_uj = int(read_text(zone.folder / "max_energy_range_uj"))
+    if range_uj <= 0:
+        raise ValueError(f"{zone.folder.name} has a range of {range_uj} uJ")
     return Counter(domain, path, range_uj, int(read_text(path)), read_text, part)
 
 

@@ -117,16 +117,16 @@ def _run_cycle(work: Workload, sample: Sample) -> None:
 
 
 def _run_turn(work: Workload, sample: Sample, seconds: float, tools: Instruments, clock: Clock) -> list[Reading]:
-    """Whole cycles until the turn is full, read about every quarter of it."""
+    """Whole cycles until the turn is full, read after each quarter: no part is shorter, or its counter may not tick."""
     parts: list[Reading] = []
     begin = start = clock()
     before, n_cycles = tools.read(), 0
     while True:
         _run_cycle(work, sample)
         n_cycles += 1
-        elapsed = clock() - begin
-        if elapsed >= seconds * (len(parts) + 1) / N_PARTS or elapsed >= seconds:
+        now = clock()
+        if now - start >= seconds / N_PARTS:
             parts.append(_since(start, before, n_cycles, tools, clock))
-            if elapsed >= seconds:
+            if now - begin >= seconds or len(parts) == N_PARTS:
                 return parts
             start, before, n_cycles = clock(), tools.read(), 0

@@ -23,7 +23,7 @@ MOSTLY = 0.5  # share of gross from which a constant is most of it
 NO_COUNTRY = "no carbon intensity given: use --country ISO3, --country world or --intensity G_PER_KWH"
 PARTS: dict[Part, str] = {  # and why a part may have no figure of its own
     "cpu": "no counter of the CPU alone",
-    "ram": "no DRAM counter beside that of the CPU",
+    "ram": "no DRAM counter beside that of the CPU, and no model",
     "gpu": "the models ran on the CPU",
 }
 

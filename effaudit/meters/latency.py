@@ -16,6 +16,7 @@ from effaudit.profile_spec import AuditSpec
 from effaudit.record import Better, Caution, Findings, Measurement, unavailable
 from effaudit.workload import Workload
 
+CHOICE_S = 2.0  # a batch that takes longer stays whole: to try the sizes of passes would take several more of it
 STOPPED_CLOCK = "the clock did not advance"
 
 
@@ -27,21 +28,34 @@ def measure(
     are_cold = [work.is_cold for work in works]
     with device.threads(settings.threads), _load.no_gc() as collect:
         _heap.settle()
-        before = _load.look(sleep)
+        before, governors = _load.look(sleep), [device.governor()]
         turns = _turns.first_turns(works, samples, clock)
         for turn in turns:
-            choose_micro_batch(turn.work.model, max(turn.sample.batches, key=lambda b: b.n_positions), clock=clock)
+            _choose_passes(turn, clock)
         _turns.warm_up(turns, settings, clock)
         collect()
         watch = _load.LoadWatch()
         n_rounds = _turns.run_rounds(turns, settings, clock)
         during = watch.read()
         course = _load.Course(before, during, _load.look(sleep))
-    shared = (*course.cautions(settings.threads), *_load.governor_cautions())
+        governors.append(device.governor())
+    threads = settings.threads
+    shared = (
+        *course.cautions(threads),
+        *_load.thread_cautions(threads),
+        *_load.governor_cautions(governors),
+    )
     return [
-        _findings(turn, is_cold, n_rounds, len(turns), settings.threads, (*shared, *_slow_dtype(turn.work)))
+        _findings(turn, is_cold, n_rounds, len(turns), threads, (*shared, *_slow_dtype(turn.work)))
         for turn, is_cold in zip(turns, are_cold, strict=True)
     ]
+
+
+def _choose_passes(turn: Turn, clock: Clock) -> None:
+    batches = turn.sample.batches
+    largest = max(batches, key=lambda batch: batch.n_positions)
+    if turn.first_s * largest.n_positions <= CHOICE_S * batches[0].n_positions:
+        choose_micro_batch(turn.work.model, largest, clock=clock)
 
 
 def _findings(

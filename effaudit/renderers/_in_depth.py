@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from effaudit import units
+from effaudit import stats, units
 from effaudit.record import AuditRecord, LayerRow, Measurement, ModuleRow
 from effaudit.renderers._layout import left, right, wrap
 from effaudit.renderers._module_tree import row_line, total_flops, tree_nodes
@@ -69,8 +69,14 @@ def _totals(measurements: Sequence[Measurement]) -> list[str]:
     for m in measurements:
         if m.value is not None:
             shown = units.quantity(m.value, m.unit)
-            lines.append(f"  {left(m.name, 27)} {right(shown, 14)} {MARKS[m.source]}")
+            lines.append(f"  {left(m.name, 27)} {right(shown, 14)} {MARKS[m.source]}{_median_span(m)}")
     return lines if len(lines) > 1 else []
+
+
+def _median_span(m: Measurement) -> str:
+    """The 95 % interval of a median; nothing for other figures."""
+    span = stats.median_interval(m.samples) if m.name == "latency.p50" else None
+    return f"  [{units.quantity(span.low, m.unit)}, {units.quantity(span.high, m.unit)}]" if span else ""
 
 
 def _layers(layers: Sequence[LayerRow]) -> list[str]:

@@ -99,6 +99,35 @@ def test_a_modelled_window_is_two_seconds_and_has_no_ticks():
     assert found["energy.gross"].value == pytest.approx(4 * 0.01)
 
 
+def test_the_models_own_start_is_in_no_window(monkeypatch):
+    """Looking up codecarbon's tables takes seconds of CPU time."""
+    clock = FakeClock()
+    cpu = _codecarbon.Processor(8.0, 2, "model", cpu_time=clock)
+
+    def find(*_):
+        clock.advance(5.0)
+        return Instruments((cpu,))
+
+    monkeypatch.setattr(energy, "find_instruments", find)
+    (found,) = energy.measure([workload(lambda _: clock.advance(0.01))], AuditSpec(), clock, clock.sleep)
+    assert by_name(found)["energy.gross"].value == pytest.approx(4 * 0.01)
+    assert "window of 2.0" in by_name(found)["energy.gross"].method
+
+
+def test_a_forward_that_is_held_up_leaves_no_part_too_short():
+    """Most of a turn passes in one forward; what is left is not cut into parts within a tick."""
+    clock = FakeClock()
+    n_calls = []
+
+    def act(_):
+        n_calls.append(1)
+        clock.advance(1.3 if len(n_calls) == 10 else 0.001, LOAD_W)
+
+    (found,) = measure([workload(act)], clock, [FakeCounter(clock, tick_s=0.1)])
+    assert found["energy.gross"].source == "measured"
+    assert len(found["energy.gross"].samples) >= stats.MIN_INTERVAL_SAMPLES
+
+
 class Stuck(FakeCounter):
     def read(self) -> float:
         return 7.0

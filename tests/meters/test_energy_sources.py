@@ -183,6 +183,12 @@ def test_a_broken_counter_is_a_reason(tmp_path):
     assert "cannot be read" in _rapl.find_counters(root).reason
 
 
+@pytest.mark.parametrize("range_uj", [0, -1])
+def test_a_counter_without_a_range_is_a_reason(tmp_path, range_uj):
+    zones = {"intel-rapl:0": ("package-0", 5), "intel-rapl:1": ("package-1", 5)}
+    assert "a range of" in _rapl.find_counters(powercap(tmp_path, zones, range_uj)).reason
+
+
 # NVML
 
 
@@ -226,6 +232,29 @@ def test_a_gpu_without_counter_is_a_reason(monkeypatch, visible, module, reason)
     found = _nvml.find_counter(CUDA, module)
     assert not found.found
     assert reason in found.reason
+
+
+@pytest.mark.parametrize(("is_mig", "reason"), [(True, "MIG slice"), (False, "no GPU with UUID GPU-slice-uuid")])
+def test_a_slice_has_a_uuid_of_its_own(monkeypatch, is_mig, reason):
+    """Where nothing is set, CUDA gives the first slice of a divided GPU, which NVML lists among no GPUs."""
+    monkeypatch.setattr(_nvml, "_uuid", lambda _: "GPU-slice-uuid")
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+    found = _nvml.find_counter(CUDA, nvml(2, is_mig=is_mig))
+    assert not found.found
+    assert reason in found.reason
+
+
+def test_gpus_of_others_are_passed_over(monkeypatch):
+    module = nvml(4)
+
+    def handle(index: int) -> int:
+        if index < 2:
+            raise module.NVMLError("Insufficient Permissions")
+        return index
+
+    module.nvmlDeviceGetHandleByIndex = handle
+    monkeypatch.setattr(_nvml, "_uuid", lambda _: "GPU-3-uuid")
+    assert domains(_nvml.find_counter(CUDA, module)) == ["gpu-3"]
 
 
 def test_without_a_counter_power_is_sampled_and_said(monkeypatch):
@@ -352,6 +381,48 @@ def test_an_unknown_processor_shows_what_is_assumed_and_its_range(monkeypatch):
     assert caution.code == "assumed_tdp"
     assert "a TDP of 16 W is assumed, 4 to 32 W likely" in caution.text
     assert fake.n_trackers == 0
+
+
+@pytest.mark.parametrize("name", ["Unknown", ""])
+def test_a_processor_without_a_name_is_assumed_too(monkeypatch, name):
+    """As some virtual machines and sandboxes have it: codecarbon then gives no power at all."""
+    monkeypatch.setattr(_codecarbon.psutil, "cpu_count", lambda: 4)
+    FakeCodecarbon(name, tdp_w=None).install(monkeypatch)
+    found = _codecarbon.find_model()
+    assert found.found[0].tdp_w == 16
+    assert "4 W per CPU assumed, this processor unknown" in found.found[0].method
+    assert "codecarbon's table lacks this processor" in found.cautions[0].text
+
+
+def test_what_is_assumed_for_a_batch_job_is_scaled_to_the_machine(monkeypatch):
+    """codecarbon then assumes 4 W for each CPU of the job; the share of CPU time is that of all CPUs."""
+    import codecarbon.core.util
+
+    monkeypatch.setattr(_codecarbon.psutil, "cpu_count", lambda: 64)
+    monkeypatch.setattr(codecarbon.core.util, "count_cpus", lambda: 8)
+    FakeCodecarbon("Mystery CPU", tdp_w=8 * _codecarbon.ASSUMED_W_PER_CPU).install(monkeypatch)
+    found = _codecarbon.find_model()
+    assert found.found[0].tdp_w == 64 * _codecarbon.ASSUMED_W_PER_CPU
+    assert [caution.code for caution in found.cautions] == ["assumed_tdp"]
+
+
+def test_a_batch_job_without_its_systems_command_keeps_the_table(monkeypatch):
+    import codecarbon.core.util
+
+    def missing() -> int:
+        raise FileNotFoundError("scontrol")
+
+    monkeypatch.setattr(codecarbon.core.util, "count_cpus", missing)
+    monkeypatch.setattr(_codecarbon.device, "n_sockets", lambda: 1)
+    FakeCodecarbon("Xeon", tdp_w=101.0).install(monkeypatch)
+    assert _codecarbon.find_model().found[0].tdp_w == 101
+
+
+def test_ram_without_a_model_is_left_out_and_said(monkeypatch):
+    FakeCodecarbon("Xeon", tdp_w=100.0, ram_w=0.0).install(monkeypatch)
+    found = _codecarbon.find_model()
+    assert domains(found) == ["cpu"]
+    assert "no_ram_model" in [caution.code for caution in found.cautions]
 
 
 @pytest.mark.parametrize("is_virtual", [False, True])

@@ -7,9 +7,10 @@ from dataclasses import replace
 import pytest
 import torch
 
-from effaudit.meters import _load, _turns, latency
+from effaudit.meters import _load, _turns, energy, latency, memory
+from effaudit.meters._instruments import Instruments
 from effaudit.profile_spec import AuditSpec
-from tests.fakes_machine import FakeAccelerator, FakeClock, batch, workload
+from tests.fakes_machine import FakeAccelerator, FakeClock, FakeCounter, batch, workload
 
 SPEC = AuditSpec(rounds=2, max_seconds=20)
 
@@ -194,6 +195,14 @@ def test_a_clock_that_follows_the_load_is_said(monkeypatch):
     assert "performance" in caution.hint
 
 
+def test_the_governor_is_looked_at_before_and_after(monkeypatch):
+    for seen in (["powersave", "performance"], ["performance", "schedutil"]):
+        monkeypatch.setattr(latency.device, "governor", iter(seen).__next__)
+        clock = FakeClock()
+        (found,) = measure([workload(lambda _, clock=clock: clock.advance(0.01))], clock)
+        assert [caution.code for caution in found["latency.p50"].cautions] == ["frequency"]
+
+
 @pytest.mark.parametrize("dtype", ["bfloat16", "float16"])
 def test_a_type_without_instructions_is_said(monkeypatch, dtype):
     monkeypatch.setattr(latency.device, "cpu", lambda: ("old CPU", ("avx2",)))
@@ -234,6 +243,14 @@ def test_threads_are_those_asked_for_and_told():
     assert f"{before + 2} thread(s)" in found["latency.p50"].method
 
 
+def test_more_threads_than_cpus_are_said(monkeypatch):
+    monkeypatch.setattr(latency.device, "n_cpus", lambda: 2)
+    clock = FakeClock()
+    for threads, codes in ((2, []), (3, ["threads"])):
+        (found,) = measure([workload(lambda _: clock.advance(0.01))], clock, AuditSpec(rounds=2, threads=threads))
+        assert [caution.code for caution in found["latency.p50"].cautions] == codes
+
+
 def test_passes_are_chosen_after_the_first_batch_and_told(monkeypatch):
     runs = []
 
@@ -252,3 +269,27 @@ def test_passes_are_chosen_after_the_first_batch_and_told(monkeypatch):
     (found,) = measure([workload(act, [batch(2, 4), batch(2, 8)])], clock)
     assert runs == [(1, (2, 8))]  # once, on the largest, when the model's first batch was timed
     assert "64 tokens a pass" in found["latency.p50"].method
+
+
+@pytest.mark.parametrize(("seconds", "n_choices"), [(0.9, 1), (1.1, 0)])
+def test_batches_that_take_seconds_stay_whole(monkeypatch, seconds, n_choices):
+    """By the first batch: the largest is twice as long."""
+    clock, calls = FakeClock(), []
+    monkeypatch.setattr(latency, "choose_micro_batch", lambda *_, **__: calls.append(1))
+    measure([workload(lambda _: clock.advance(seconds), [batch(2, 4), batch(2, 8)])], clock)
+    assert len(calls) == n_choices
+
+
+def test_a_slow_batch_alone_runs_at_most_twelve_times_in_a_whole_profile():
+    """Whatever the limits of time, some passes must be: 30 s + 12 passes is what a profile may take."""
+    clock, runs = FakeClock(), []
+
+    def act(_):
+        runs.append(1)
+        clock.advance(60.0)
+
+    work, spec = workload(act, [batch()]), AuditSpec()
+    latency.measure([work], spec, clock, clock.sleep)
+    energy.measure([work], spec, clock, clock.sleep, Instruments((FakeCounter(clock),)))
+    memory.measure([work], spec)
+    assert len(runs) + len(("routing", "quality", "flops")) <= 12

@@ -111,7 +111,8 @@ def test_work_beside_products_has_a_block_where_it_was_counted() -> None:
 
 def test_a_profile_shows_totals_layers_modules_and_methods() -> None:
     text = console.render_profile(dense())
-    assert "  flops.executed                  50.0 GFLOP c" in text
+    assert "  flops.executed                  50.0 GFLOP c\n" in text
+    assert "  latency.p50                        12.0 ms m  [11.9 ms, 12.1 ms]\n" in text
     assert "    blocks                         48.0 GFLOP   96.0 % #############.        32" in text
     assert "        attn                       4.00 GFLOP    8.0 % #.............        32" in text
     assert "query" not in text  # deeper than shown

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from effaudit import stats
 from effaudit.record import AuditRecord, Measurement
 from effaudit.renderers._cells import Cell, Table, count, quantity, text
 from effaudit.renderers._layout import shorten
@@ -42,14 +43,18 @@ def drawing(records: Sequence[AuditRecord]) -> Drawing | None:
         "the line from the 5th to the 95th percentile"
     )
     lines = tuple(_line(record, measurement) for record, measurement in timed)
-    heads = ("model", "timed batches", "least", "first quartile", "median", "third quartile", "most")
+    quarters = ("least", "first quartile", "median", "third quartile", "most")
+    heads = ("model", "timed batches", *quarters, "median, 95 % from", "to")
     shown = Table("Time of a batch", heads, lines)
     return Drawing("latency", "How the time of a batch is spread", alt, shown, plot, height_in=1.1 + 0.45 * len(timed))
 
 
 def _line(record: AuditRecord, measurement: Measurement) -> tuple[Cell, ...]:
     quarters = np.percentile(np.asarray(measurement.samples, dtype=np.float64), _QUARTERS).tolist()
-    return (text(record.model.name), count(len(measurement.samples)), *(quantity(value, "s") for value in quarters))
+    span = stats.median_interval(measurement.samples)
+    ends = (span.low, span.high) if span is not None else (None, None)
+    figures = (quantity(value, "s") for value in (*quarters, *ends))
+    return text(record.model.name), count(len(measurement.samples)), *figures
 
 
 def _box(ax: Axes, y: int, samples: Sequence[float], colour: str) -> None:
