@@ -145,7 +145,7 @@ def _unmet(model: Assembled, match: Match, found: Found) -> Assembled:
     span = f"{found.ends[0]:.4g} to {found.ends[1]:.4g}"
     caution = Caution(
         code="unmatched",
-        text=f"{model.spec.name} cannot meet {match.measurement} {match.goal:.4g} of {match.model}: {why}; "
+        text=f"cannot meet {match.measurement} {match.goal:.4g} of {match.model}: {why}; "
         f"`{match.knob}` reaches {span} on the calibration split",
         hint="it is audited as configured: do not read the two as matched",
     )
