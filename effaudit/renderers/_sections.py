@@ -80,7 +80,8 @@ def _routing(records: Sequence[AuditRecord], examples: Examples) -> Section:
 
 def _controls(records: Sequence[AuditRecord], examples: Examples) -> Section:
     intro = (
-        "The same weights under another routing. Where that does as well, nothing was gained by learning when to skip."
+        "The same weights under another routing and, where the profile names one, a model trained under fixed random "
+        "routing. Where that does as well at equal FLOPs, nothing was gained by learning when to skip."
     )
     drawn = _drawn(controls.drawing(records))
     rows = controls.table(records)

@@ -26,6 +26,7 @@ def render(records: Sequence[AuditRecord], examples: Examples | None = None) -> 
     tables = [
         controls.table(records),
         ladder.table(records),
+        ladder.reference(records),
         difficulty.table(records, examples or {}),
         difficulty.following(records, examples or {}),
         layers.table(records),
