@@ -9,10 +9,10 @@ from effaudit.ladder import STEPS, Ladder, Rung
 from effaudit.record import AuditRecord
 from effaudit.renderers._cells import MARKS, NOTHING
 from effaudit.renderers._grid import bar_grid
-from effaudit.renderers._layout import WIDTH, bar, left, right, wrap
+from effaudit.renderers._layout import WIDTH, bar, left, right, shorten, wrap
 from effaudit.renderers._shares import Examples, by_layer, by_level, by_token_class
 from effaudit.renderers._topics import denominators, difficulty, matches
-from effaudit.renderers._topics.ladder import ladders, references
+from effaudit.renderers._topics.ladder import ladders, references, sources
 
 _NAME_WIDTH, _BAR_WIDTH = 13, 20
 
@@ -25,7 +25,7 @@ def ladder_block(records: Sequence[AuditRecord]) -> list[str]:
 
 
 def published_block(records: Sequence[AuditRecord]) -> list[str]:
-    """What the papers published of these steps, each against its own dense model, and where."""
+    """What the papers published of these steps, each against its own dense model."""
     found = references(records)
     used = [step for step in STEPS if any(row[step].change is not None for row in found)]
     lines = [left("Published, against dense there", 31) + "".join(right(step, 10) for step in used)] if found else []
@@ -33,15 +33,17 @@ def published_block(records: Sequence[AuditRecord]) -> list[str]:
         changes = [row[step].change for step in used]
         cells = (NOTHING if change is None else units.signed_percent(change) for change in changes)
         lines.append(left(f"  {row.name}", 31) + "".join(right(cell, 10) for cell in cells))
-    sources = dict.fromkeys(step.source for row in found for step in row.steps if step.change is not None)
-    return [*lines, *(line for source in sources for line in wrap(source, "  - "))]
+    return [*lines, *(line for source in sources(records) for line in wrap(source, "  - "))]
 
 
 def following_block(records: Sequence[AuditRecord], examples: Examples) -> list[str]:
     """Whether what is spent follows difficulty: a line for each model and effort."""
     found = difficulty.following(records, examples).rows
-    head = left("Follows difficulty?", 27) + right("Spearman's rho", 21) + right("length held fixed", 21)
-    lines = [head + right("follows", 11)] if found else []
+    if not found:
+        return []
+    names = " or ".join(dict.fromkeys(row[2].text for row in found))
+    title = f"Follows difficulty? Spearman's rho with {shorten(names, 23)}, 95 % interval"
+    lines = [title, right("rho", 48) + right("length held fixed", 21) + right("follows", 11)]
     for model, effort, _, rho, fixed, _, verdict in found:
         name = left(model.text, 14) + left(effort.text, 13)
         lines.append(name + right(rho.text, 21) + right(fixed.text, 21) + right(verdict.text, 11))

@@ -56,7 +56,8 @@ def _ladder(records: Sequence[AuditRecord], examples: Examples) -> Section:
     )
     told = ladder.reference(records)
     drawn = _drawn(ladder.drawing(records), denominators.drawing(records))
-    return Section("ladder", "From claim to clock", intro, drawn, tables=(told,) if told.rows else ())
+    tables = (told,) if told.rows else ()
+    return Section("ladder", "From claim to clock", intro, drawn, ladder.sources(records), tables)
 
 
 def _quality(records: Sequence[AuditRecord], examples: Examples) -> Section:

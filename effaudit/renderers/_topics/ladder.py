@@ -58,19 +58,19 @@ def reference(records: Sequence[AuditRecord]) -> Table:
     variants = {record.model.name: record.model.variant for record in records if not control_of(record)}
     lines = []
     for row in references(records):
-        own = [steps for steps in found if variants.get(steps.model) == row.method]
-        lines.append((text(row.name), *(change(step.change) for step in row.steps), *map(text, _about(row, own))))
-    heads = ("against dense", *STEPS, "here", "source, or why not")
-    return Table("What the papers published", heads, tuple(lines))
+        asked = [step.step for step in row.steps if step.change is not None]
+        own = [f"{steps.model} {_told(steps, asked)}" for steps in found if variants.get(steps.model) == row.method]
+        lines.append((text(row.name), *(change(step.change) for step in row.steps), text("; ".join(own) or NOTHING)))
+    return Table("What the papers published", ("against dense", *STEPS, "here"), tuple(lines))
 
 
-def _about(row: Published, own: Sequence[Ladder]) -> tuple[str, str]:
-    """The same steps here; where the published ones stand, and why the others are missing."""
-    given = [step for step in row.steps if step.change is not None]
-    here = (f"{steps.model} {_told(steps, [step.step for step in given])}" for steps in own)
-    missing = (f"{step.step}: {step.source}" for step in row.steps if step.change is None)
-    sources = dict.fromkeys(step.source for step in given)
-    return "; ".join(here) or NOTHING, "; ".join((*sources, *missing))
+def sources(records: Sequence[AuditRecord]) -> tuple[str, ...]:
+    """A sentence a paper: where each step was published, or why there is none."""
+    told: dict[str, dict[str, None]] = {}
+    for row in references(records):
+        steps = (f"{step.step}: {step.source}" for step in row.steps)
+        told.setdefault(row.method, {}).update(dict.fromkeys(steps))
+    return tuple(f"{method} as published: {'; '.join(steps)}." for method, steps in told.items())
 
 
 def drawing(records: Sequence[AuditRecord]) -> Drawing:

@@ -77,7 +77,10 @@ def _at_that(record: AuditRecord, match: Match, records: Sequence[AuditRecord]) 
 def _change(delta: Delta) -> str:
     assert delta.ratio is not None
     shown = units.signed_percent(delta.ratio - 1)
-    return f"{shown} {units.interval(*(end - 1 for end in delta.interval))}" if delta.interval else shown
+    if delta.interval is None:
+        return shown
+    low, high = delta.interval
+    return f"{shown} {units.interval(low - 1, high - 1)}"
 
 
 def _by(delta: Delta, name: str) -> str:
