@@ -45,7 +45,7 @@ def following_block(records: Sequence[AuditRecord], examples: Examples) -> list[
     title = f"Follows difficulty? Spearman's rho with {shorten(names, 23)}, 95 % interval"
     lines = [title, right("rho", 48) + right("length held fixed", 21) + right("follows", 11)]
     for model, effort, _, rho, fixed, _, verdict in found:
-        name = left(model.text, 14) + left(effort.text, 13)
+        name = left(model.text, _NAME_WIDTH) + " " + left(effort.text, 13)
         lines.append(name + right(rho.text, 21) + right(fixed.text, 21) + right(verdict.text, 11))
     return lines
 
