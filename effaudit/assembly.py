@@ -183,7 +183,7 @@ def assemble(profile: AuditProfile, spec: ModelSpec, dataset: Dataset, weights: 
         cautions.append(
             Caution(
                 code="untrained",
-                text=f"{spec.name} has random weights: its quality and routing mean nothing",
+                text="random weights: quality and routing mean nothing",
                 hint="run `effaudit train` on this profile, or give --weights FILE",
             )
         )
@@ -195,12 +195,12 @@ def assemble(profile: AuditProfile, spec: ModelSpec, dataset: Dataset, weights: 
         cautions.append(
             Caution(
                 code="trained_otherwise",
-                text=f"{spec.name}: {resolved.untrained_use}",
+                text=resolved.untrained_use,
                 hint="its quality suffers: retrain it, or run it as it was trained",
             )
         )
     if weights is not None and weights.training is not None:
-        cautions += _of_other_data(spec, weights.training.dataset, profile.data.dataset)
+        cautions += _of_other_data(weights.training.dataset, profile.data.dataset)
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(profile.seed)
         model: nn.Module = variant.build(config)
@@ -228,8 +228,7 @@ def _as_trained(spec: ModelSpec, config: ModelConfig, trained: ModelConfig) -> t
     cautions = [
         Caution(
             code="trained_otherwise",
-            text=f"{spec.name}: `{key}` acts in training; the weights were trained with {trained.options[key]}, "
-            f"not {value}",
+            text=f"`{key}` acts in training; the weights were trained with {trained.options[key]}, not {value}",
             hint="retrain with the new value, or leave it out",
         )
         for key, value in options.items()
@@ -238,12 +237,12 @@ def _as_trained(spec: ModelSpec, config: ModelConfig, trained: ModelConfig) -> t
     return config.model_copy(update={"options": options, "dropout": trained.dropout}), cautions
 
 
-def _of_other_data(spec: ModelSpec, trained: str, audited: str) -> list[Caution]:
+def _of_other_data(trained: str, audited: str) -> list[Caution]:
     """Said where the datasets' kinds or the names of their files differ; the same file may lie in another folder."""
     names = [(kind, Path(path).name) for kind, _, path in (trained.partition(":"), audited.partition(":"))]
     if names[0] == names[1]:
         return []
-    text = f"{spec.name} was trained on `{trained}`, not on `{audited}`"
+    text = f"trained on `{trained}`, not on `{audited}`"
     hint = "its quality means something only where classes and symbols mean the same"
     return [Caution(code="other_data", text=text, hint=hint)]
 
@@ -267,7 +266,7 @@ def made_anew(
     config = model.config.model_copy(update={"options": {**model.config.options, **options}})
     batches = model.dataset.training_batches(profile.training_of(spec).batch_size, profile.seed)
     made = model.variant.initialise(config, source.model, islice(batches, IMPORTANCE_BATCHES))
-    text = f"{spec.name} was made anew from `{source.spec.name}` with {_listed(options)}, without training since"
+    text = f"made anew from `{source.spec.name}` with {_listed(options)}, without training since"
     caution = Caution(code="made_anew", text=text, hint="train it with that option to compare at its best")
     return replace(model, config=made.config, model=made.eval(), cautions=(*model.cautions, caution))
 

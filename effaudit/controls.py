@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from effaudit import comparison, stats
+from effaudit import comparison, stats, units
 from effaudit.assembly import Assembled
 from effaudit.example_table import Floats
 from effaudit.other_routing import Decide, Decisions
@@ -133,24 +133,42 @@ def _note(kind: ControlKind, own: Observed) -> str:
     soft, hard = own.decisions.soft_rate, own.decisions.rate
     if soft is None or hard is None:
         return "soft gates skip nothing"
-    return f"the gates let {soft:.1%} pass, the hard rule runs {hard:.1%}; soft gates skip nothing"
+    rates = f"the gates let {units.percent(soft)} pass, the hard rule runs {units.percent(hard)}"
+    return f"{rates}; soft gates skip nothing: what they answer better is the leak"
 
 
 def against_trained(own: AuditRecord, other: AuditRecord) -> Control:
-    """A model against the one that was trained under fixed random routing, by their records."""
+    """A model against the one that was trained under fixed random routing, by their records.
+
+    Over several seeds figures are means, and the interval is no narrower than what single seeds show.
+    """
     name = next((n for n in comparison.MAIN_QUALITY[own.workload.task] if own.value(n) is not None), "quality.loss")
-    change = comparison.paired_change(own, other, name)
-    flops = [record.value("flops.executed") for record in (own, other)]
-    rates = (other.value("routing.alpha_hard"), other.value("routing.head_fraction"))
+    delta = comparison.compare_measurement(own, other, name)
+    seeds = f", mean of {delta.seeds.n} seeds" if delta.seeds else ""
+    flops = [_mean_over_seeds(record, "flops.executed") for record in (own, other)]
+    rates = [_mean_over_seeds(other, rate) for rate in ("routing.alpha_hard", "routing.head_fraction")]
     return Control(
         kind="random_fixed",
         measurement=name,
-        n_draws=1,
-        value=other.value(name),
-        difference=change.difference.value if change else None,
-        interval=(change.difference.low, change.difference.high) if change else None,
+        n_draws=delta.seeds.n if delta.seeds else 1,
+        value=delta.after,
+        difference=None if delta.difference is None else (delta.after or 0) - (delta.before or 0),
+        interval=_widened(delta),
         flops_ratio=flops[1] / flops[0] if flops[0] and flops[1] is not None else None,
-        note=f"`{other.model.name}`, trained under fixed random routing",
+        note=f"by `{other.model.name}`{seeds}",
         rate=next((rate for rate in rates if rate is not None), None),
         n_examples=own.workload.n_examples,
     )
+
+
+def _mean_over_seeds(record: AuditRecord, name: str) -> float | None:
+    values = list(record.values_by_seed(name).values())
+    return sum(values) / len(values) if values else None
+
+
+def _widened(delta: comparison.Delta) -> tuple[float, float] | None:
+    """The interval over examples, stretched over the differences of single seeds."""
+    if delta.difference is None or delta.seeds is None:
+        return delta.difference
+    low, high = delta.difference
+    return min(low, delta.seeds.low), max(high, delta.seeds.high)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from effaudit import plugins
+from effaudit import plugins, units
 from effaudit.assembly import Assembled
 from effaudit.errors import EffauditError, unknown_name
 from effaudit.profile_spec import AuditSpec, MatchedBy, MatchSpec
@@ -26,6 +26,10 @@ class Aim:
     measurement: str
     slack: float
     is_relative: bool = False
+    unit: str = "1"
+
+    def shown(self, figure: float) -> str:
+        return units.quantity(figure, self.unit, 4)
 
     def slack_at(self, goal: float) -> float:
         return self.slack * abs(goal) if self.is_relative else self.slack
@@ -35,12 +39,12 @@ AIMS: Mapping[MatchedBy, Aim] = {
     "alpha": Aim("routing", "routing.alpha_hard", 0.01),
     "tlops": Aim("routing", "routing.tlops_saved", 0.01),
     "heads": Aim("routing", "routing.head_fraction", 0.02),  # one of 32 heads more or less makes 0.03
-    "flops": Aim("flops", "flops.executed", 0.01, is_relative=True),
-    "latency": Aim("latency", "latency.p50", 0.03, is_relative=True),
+    "flops": Aim("flops", "flops.executed", 0.01, is_relative=True, unit="FLOP"),
+    "latency": Aim("latency", "latency.p50", 0.03, is_relative=True, unit="s"),
 }
 QUALITY: Mapping[Task, Aim] = {
     "classification": Aim("quality", "quality.accuracy", 0.005),
-    "causal_lm": Aim("quality", "quality.loss", 0.005, is_relative=True),
+    "causal_lm": Aim("quality", "quality.loss", 0.005, is_relative=True, unit="nat"),
 }
 
 WorkOf = Callable[[Assembled], Workload]
@@ -134,18 +138,19 @@ def _matched(
         n_examples=sum(batch.n_examples for batch in target.batches()),
     )
     if abs(found.reached - goal) > slack:
-        return _unmet(model, match, found)
+        return _unmet(model, match, found, aim)
     return replace(made[found.setting], match=match)
 
 
-def _unmet(model: Assembled, match: Match, found: Found) -> Assembled:
+def _unmet(model: Assembled, match: Match, found: Found, aim: Aim) -> Assembled:
     is_outside = not found.ends[0] <= match.goal <= found.ends[1]
-    why = "out of reach" if is_outside else f"between steps: the nearest is {found.reached:.4g} at {found.setting:.4g}"
+    nearest = f"the nearest is {aim.shown(found.reached)} at {units.number(found.setting)}"
+    why = "out of reach" if is_outside else f"between steps: {nearest}"
     unmet = match.model_copy(update={"setting": None, "reached": None, "reason": why})
-    span = f"{found.ends[0]:.4g} to {found.ends[1]:.4g}"
+    span = f"{aim.shown(found.ends[0])} to {aim.shown(found.ends[1])}"
     caution = Caution(
         code="unmatched",
-        text=f"{model.spec.name} cannot meet {match.measurement} {match.goal:.4g} of {match.model}: {why}; "
+        text=f"cannot meet {match.measurement} {aim.shown(match.goal)} of {match.model}: {why}; "
         f"`{match.knob}` reaches {span} on the calibration split",
         hint="it is audited as configured: do not read the two as matched",
     )

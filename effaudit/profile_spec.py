@@ -275,6 +275,12 @@ class AuditProfile(Spec):
         for name in (name for pair in self.pairs for name in pair):
             if name not in seen:
                 raise unknown_name("models of this profile", name, seen)
+        for control in self.controls.trained.values() if self.controls else ():
+            if any(m.name == control and m.options.get("routing") != "random_fixed" for m in self.models):
+                raise EffauditError(
+                    f"controls: `{control}` is not trained under fixed random routing",
+                    "give it `options: {routing: random_fixed, keep_rate: …}` and train it",
+                )
         if self.reference:
             from effaudit.published import published  # builds on numpy, for which `--help` need not wait
 

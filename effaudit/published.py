@@ -35,18 +35,22 @@ class Published:
 
     method: str  # the variant that it is about
     name: str
+    dataset: str  # as it is called here
     steps: tuple[PublishedStep, ...]  # in the order of STEPS
 
+    def __getitem__(self, step: Step) -> PublishedStep:
+        return self.steps[STEPS.index(step)]
 
-def _row(method: str, name: str, reasons: Mapping[Step, str], **changes: tuple[float, str]) -> Published:
+
+def _row(method: str, name: str, dataset: str, reasons: Mapping[Step, str], **changes: tuple[float, str]) -> Published:
     def step(name: Step) -> PublishedStep:
         change, source = changes.get(name, (None, reasons.get(name, "")))
         return PublishedStep(name, change, source)
 
-    return Published(method, name, tuple(step(name) for name in STEPS))
+    return Published(method, name, dataset, tuple(step(name) for name in STEPS))
 
 
-def _tsa(name: str, alpha: float, latency: tuple[float, str] | None = None) -> Published:
+def _tsa(name: str, dataset: str, alpha: float, latency: tuple[float, str] | None = None) -> Published:
     """alpha over five gated blocks of six: saved is 5/6 (1 - alpha), all of it soft."""
     reasons: dict[Step, str] = {
         "skipped": NO_HARD_RATE,
@@ -55,28 +59,28 @@ def _tsa(name: str, alpha: float, latency: tuple[float, str] | None = None) -> P
         "energy": NO_ENERGY,
     }
     timed = {} if latency is None else {"latency": latency}
-    return _row("tsa", name, reasons, claimed=(-5 / 6 * (1 - alpha), f"{TSA}, tables 2 and 3"), **timed)
+    return _row("tsa", name, dataset, reasons, claimed=(-5 / 6 * (1 - alpha), f"{TSA}, tables 2 and 3"), **timed)
 
 
-def _budgetformer(name: str, s: float, flops: float) -> Published:
+def _budgetformer(name: str, dataset: str, s: float, flops: float) -> Published:
     reasons: dict[Step, str] = {
         "skipped": NO_K,
         "latency": NO_TIME,
         "energy": "CO2 was published, but as FLOPs times a constant: it is no measurement",
     }
     source = f"{BUDGETFORMER}, table II"
-    return _row("budgetformer", name, reasons, claimed=(s - 1, source), FLOPs=(-flops, source))
+    return _row("budgetformer", name, dataset, reasons, claimed=(s - 1, source), FLOPs=(-flops, source))
 
 
 TIMED = f"{TSA}, table 5: random weights and a synthetic router"
 PUBLISHED: tuple[Published, ...] = (
-    _tsa("TSA, Tiny-Shakespeare", 0.726, (1 / 1.023 - 1, TIMED)),
-    _tsa("TSA, enwik8", 0.833, (0.0, TIMED)),
-    _budgetformer("BudgetFormer, DBpedia", 0.085, 0.032),
-    _budgetformer("BudgetFormer, AG News", 0.212, 0.027),
-    _budgetformer("BudgetFormer, IMDB", 0.601, 0.100),
-    _budgetformer("BudgetFormer, SNLI", 0.364, 0.021),
-    _budgetformer("BudgetFormer, Yelp Full", 0.198, 0.201),
+    _tsa("TSA, Tiny-Shakespeare", "tiny_shakespeare", 0.726, (1 / 1.023 - 1, TIMED)),
+    _tsa("TSA, enwik8", "enwik8", 0.833, (0.0, TIMED)),
+    _budgetformer("BudgetFormer, DBpedia", "dbpedia14", 0.085, 0.032),
+    _budgetformer("BudgetFormer, AG News", "ag_news", 0.212, 0.027),
+    _budgetformer("BudgetFormer, IMDB", "imdb", 0.601, 0.100),
+    _budgetformer("BudgetFormer, SNLI", "snli", 0.364, 0.021),
+    _budgetformer("BudgetFormer, Yelp Full", "yelp_full", 0.198, 0.201),
 )
 METHODS = tuple(dict.fromkeys(row.method for row in PUBLISHED))
 

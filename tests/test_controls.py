@@ -17,6 +17,7 @@ from effaudit.record import AuditRecord, Control
 from effaudit.workloads import Bench
 from tests import makers
 from tests.fakes_records import figure, record, table
+from tests.test_seeds import answers, with_seeds
 
 MODELS: tuple[Any, ...] = (
     "dense",
@@ -86,7 +87,11 @@ def test_soft_gates_run_all_and_say_what_leaks(setting: tuple[dict[str, Assemble
     assert own.flops is not None
     assert dense.flops is not None
     assert soft.flops_ratio == dense.flops / own.flops
-    assert f"the gates let {own.decisions.soft_rate:.1%} pass, the hard rule runs {own.decisions.rate:.1%}" in soft.note
+    passed, kept = own.decisions.soft_rate, own.decisions.rate
+    assert passed is not None
+    assert kept is not None
+    assert f"the gates let {100 * passed:.1f} % pass, the hard rule runs {100 * kept:.1f} %" in soft.note
+    assert "is the leak" in soft.note
 
 
 def test_difference_is_that_of_the_same_examples(setting: tuple[dict[str, Assembled], Bench]) -> None:
@@ -131,3 +136,18 @@ def test_against_the_model_that_was_trained_under_fixed_routing() -> None:
     assert row.interval is not None
     assert row.interval[1] < 0
     assert "tsa_random" in row.note
+
+
+def test_over_several_seeds_the_control_is_their_mean_and_its_interval_holds_them_all(tmp_path: Path) -> None:
+    n_right = {"tsa": (300, 300, 300), "tsa_random": (310, 280, 290)}
+    own, other = (
+        with_seeds(tmp_path, name, {seed: answers(n) for seed, n in enumerate(counts)})
+        for name, counts in n_right.items()
+    )
+    row = against_trained(own, other)
+    assert (row.n_draws, row.value) == (3, pytest.approx(880 / 3 / 400))
+    assert row.difference == pytest.approx(-20 / 3 / 400)
+    assert row.interval is not None
+    assert row.interval[0] <= -20 / 400
+    assert row.interval[1] >= 10 / 400  # the seeds do not agree
+    assert row.note == "by `tsa_random`, mean of 3 seeds"

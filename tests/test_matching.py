@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -159,6 +160,7 @@ def test_what_cannot_be_met_says_the_range(assembled: tuple[AuditProfile, dict[s
     assert match.goal < match.reachable[0]
     assert match.reason == "out of reach"
     assert [c.code for c in model.cautions] == ["untrained", "unmatched"]
+    assert re.match(r"cannot meet flops.executed [\d.]+ [kM]FLOP of leaver: out of reach", model.cautions[-1].text)
     assert model.config.options["budget_offset"] == 0.0  # as configured
 
 

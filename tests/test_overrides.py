@@ -165,8 +165,13 @@ MATCHED = {"model": "early_exit", "to": "tsa", "by": "tlops"}
 
 def _matching() -> AuditProfile:
     trained = {"tsa": "early_exit"}
-    models = ["dense", "tsa", "early_exit"]
-    return profile(models=models, match=[MATCHED], controls={"trained": trained})
+    drawn = {"name": "early_exit", "options": {"routing": "random_fixed"}}
+    return profile(models=["dense", "tsa", drawn], match=[MATCHED], controls={"trained": trained})
+
+
+def test_a_control_that_is_none_is_refused() -> None:
+    with pytest.raises(EffauditError, match="`early_exit` is not trained under fixed random routing"):
+        profile(models=["dense", "tsa", "early_exit"], controls={"trained": {"tsa": "early_exit"}})
 
 
 def test_match_replaces_that_of_the_profile() -> None:

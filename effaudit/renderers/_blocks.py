@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from effaudit import units
-from effaudit.ladder import Ladder, Rung
+from effaudit.ladder import STEPS, Ladder, Rung
 from effaudit.record import AuditRecord
-from effaudit.renderers._cells import MARKS
+from effaudit.renderers._cells import MARKS, NOTHING
 from effaudit.renderers._grid import bar_grid
-from effaudit.renderers._layout import WIDTH, bar, left, right, wrap
+from effaudit.renderers._layout import WIDTH, bar, left, right, shorten, wrap
 from effaudit.renderers._shares import Examples, by_layer, by_level, by_token_class
-from effaudit.renderers._topics import denominators, matches
-from effaudit.renderers._topics.ladder import ladders
+from effaudit.renderers._topics import denominators, difficulty, matches
+from effaudit.renderers._topics.ladder import ladders, references, sources
 
 _NAME_WIDTH, _BAR_WIDTH = 13, 20
 
@@ -22,6 +22,32 @@ def ladder_block(records: Sequence[AuditRecord]) -> list[str]:
     lines = [line for steps in ladders(records) for line in _steps(steps)]
     head = left("From claim to clock", _NAME_WIDTH + 8) + "    change  # saved, + added   95 % interval"
     return [f"{head}    leaked", *lines] if lines else []
+
+
+def published_block(records: Sequence[AuditRecord]) -> list[str]:
+    """What the papers published of these steps, each against its own dense model."""
+    found = references(records)
+    used = [step for step in STEPS if any(row[step].change is not None for row in found)]
+    lines = [left("Published, against dense there", 31) + "".join(right(step, 10) for step in used)] if found else []
+    for row in found:
+        changes = [row[step].change for step in used]
+        cells = (NOTHING if change is None else units.signed_percent(change) for change in changes)
+        lines.append(left(f"  {row.name}", 31) + "".join(right(cell, 10) for cell in cells))
+    return [*lines, *(line for source in sources(records) for line in wrap(source, "  - "))]
+
+
+def following_block(records: Sequence[AuditRecord], examples: Examples) -> list[str]:
+    """Whether what is spent follows difficulty: a line for each model and effort."""
+    found = difficulty.following(records, examples).rows
+    if not found:
+        return []
+    names = " or ".join(dict.fromkeys(row[2].text for row in found))
+    title = f"Follows difficulty? Spearman's rho with {shorten(names, 23)}, 95 % interval"
+    lines = [title, right("rho", 48) + right("length held fixed", 21) + right("follows", 11)]
+    for model, effort, _, rho, fixed, _, verdict in found:
+        name = left(model.text, _NAME_WIDTH) + " " + left(effort.text, 13)
+        lines.append(name + right(rho.text, 21) + right(fixed.text, 21) + right(verdict.text, 11))
+    return lines
 
 
 def denominator_block(records: Sequence[AuditRecord], width: int = WIDTH) -> list[str]:

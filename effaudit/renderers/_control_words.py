@@ -29,8 +29,13 @@ LONG: Mapping[str, str] = {
 
 
 def lines(records: Sequence[AuditRecord]) -> tuple[str, ...]:
-    """A sentence for each model that was held against controls, about the one that decides."""
-    return tuple(_sentence(r, c) for r in records if (c := deciding_control(r)) is not None)
+    """Sentences for each model that was held against controls: about the one that decides, and about its soft gates."""
+    said = []
+    for record in records:
+        deciding = deciding_control(record)
+        said += [_sentence(record, deciding)] if deciding is not None else []
+        said += [_leak(record, c) for c in record.controls if c.kind == "soft" and c.interval is not None]
+    return tuple(said)
 
 
 def standing(record: AuditRecord, control: Control) -> Standing:
@@ -69,15 +74,30 @@ def span(control: Control) -> str:
     return units.interval(low, high, 2) if _is_share(control) else f"[{low:.4f}, {high:.4f}]"
 
 
-def _sentence(record: AuditRecord, control: Control) -> str:
+_LEAK: Mapping[Standing, str] = {
+    "worse": "that much is lost by the hard rule",
+    "not better": "nothing is lost by the hard rule beyond doubt",
+    "better": "the hard rule answers better",
+}
+
+
+def _leak(record: AuditRecord, control: Control) -> str:
+    note = f" ({control.note})" if control.note else ""
+    return f"{record.model.name} with soft gates: {_figures(control)}: {_LEAK[standing(record, control)]}{note}."
+
+
+def _figures(control: Control) -> str:
     unit = " points" if _is_share(control) else ""
-    figures = f"{quality_of(control)} {value(control)}, {difference(control)}{unit} {span(control)}"
+    return f"{quality_of(control)} {value(control)}, {difference(control)}{unit} {span(control)}"
+
+
+def _sentence(record: AuditRecord, control: Control) -> str:
     verdict = f"the learned routing is {standing(record, control)}"
     if standing(record, control) == "not better":
         on = "" if control.n_examples is None else f" on {control.n_examples} examples"
         verdict += f", the two are not distinguishable{on}"
     note = f" ({control.note})" if control.note else ""
-    return f"{record.model.name} with {LONG[control.kind]}: {figures}: {verdict}{note}."
+    return f"{record.model.name} with {LONG[control.kind]}: {_figures(control)}: {verdict}{note}."
 
 
 def _is_share(control: Control) -> bool:

@@ -56,7 +56,8 @@ def _ladder(records: Sequence[AuditRecord], examples: Examples) -> Section:
     )
     told = ladder.reference(records)
     drawn = _drawn(ladder.drawing(records), denominators.drawing(records))
-    return Section("ladder", "From claim to clock", intro, drawn, tables=(told,) if told.rows else ())
+    tables = (told,) if told.rows else ()
+    return Section("ladder", "From claim to clock", intro, drawn, ladder.sources(records), tables)
 
 
 def _quality(records: Sequence[AuditRecord], examples: Examples) -> Section:
@@ -80,7 +81,8 @@ def _routing(records: Sequence[AuditRecord], examples: Examples) -> Section:
 
 def _controls(records: Sequence[AuditRecord], examples: Examples) -> Section:
     intro = (
-        "The same weights under another routing. Where that does as well, nothing was gained by learning when to skip."
+        "The same weights under another routing and, where the profile names one, a model trained under fixed random "
+        "routing. Where that does as well at equal FLOPs, nothing was gained by learning when to skip."
     )
     drawn = _drawn(controls.drawing(records))
     rows = controls.table(records)

@@ -9,7 +9,15 @@ from effaudit import units
 from effaudit.comparison import Delta, Interval, compare_measurement
 from effaudit.ladder import Ladder, Rung, ladder, reference_of
 from effaudit.record import AuditRecord, Measurement
-from effaudit.renderers._words import ABSOLUTES, main_quality, quality_name, quality_shown, quality_value, seeds_shown
+from effaudit.renderers._words import (
+    ABSOLUTES,
+    control_of,
+    main_quality,
+    quality_name,
+    quality_shown,
+    quality_value,
+    seeds_shown,
+)
 
 Outcome = Literal["reference", "faster", "no faster", "slower", "not comparable"]
 
@@ -34,7 +42,13 @@ def sentence(record: AuditRecord, records: Sequence[AuditRecord]) -> str:
     parts = [_claimed(record, steps["claimed"]), _skipped(steps["skipped"]), _flops(steps["FLOPs"]), _time(steps)]
     facts = ", ".join(part for part in parts if part)
     said = "; ".join(part for part in (_conclusion(steps), _quality(record, records)) if part)
-    return f"{record.model.name}: {facts}: {said}." if facts else f"{record.model.name}: {said}."
+    name = f"{record.model.name}{_role(record)}"
+    return f"{name}: {facts}: {said}." if facts else f"{name}: {said}."
+
+
+def _role(record: AuditRecord) -> str:
+    role = control_of(record)
+    return f" ({role}, trained under fixed random routing)" if role else ""
 
 
 def _reference_sentence(record: AuditRecord) -> str:

@@ -10,7 +10,7 @@ from effaudit.comparison import Verdict, compare_measurement
 from effaudit.ladder import ladder, reference_of
 from effaudit.record import AuditRecord
 from effaudit.renderers._sentence import Outcome, outcome
-from effaudit.renderers._words import main_quality, quality_name
+from effaudit.renderers._words import control_of, main_quality, quality_name
 
 Kind = Literal["good", "bad", "doubt", "plain"]
 
@@ -37,7 +37,12 @@ class Tag:
 
 
 def tags(record: AuditRecord, records: Sequence[AuditRecord]) -> tuple[Tag, ...]:
-    """What the clock says and what became of the quality."""
+    """What it is there for if it is a control, what the clock says and what became of the quality."""
+    role = control_of(record)
+    return (*((Tag(role, "plain"),) if role else ()), *_outcomes(record, records))
+
+
+def _outcomes(record: AuditRecord, records: Sequence[AuditRecord]) -> tuple[Tag, ...]:
     clock = outcome(ladder(record, records))
     time = Tag("time not comparable" if clock == "not comparable" else clock, _TIME[clock])
     quality, reference = main_quality(record), reference_of(record, records)

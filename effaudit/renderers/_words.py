@@ -30,6 +30,17 @@ class Note:
     whom: str
 
 
+def control_of(record: AuditRecord) -> str:
+    """What a model that was trained under fixed random routing is there for; empty for all others."""
+    if record.model.options.get("routing") != "random_fixed":
+        return ""
+    controls = record.profile.get("controls")
+    trained = controls.get("trained") if isinstance(controls, dict) else None
+    pairs = trained.items() if isinstance(trained, dict) else ()
+    whose = ", ".join(str(model) for model, control in pairs if control == record.model.name)
+    return f"control{' of ' if whose else ''}{whose}"
+
+
 def main_quality(record: AuditRecord) -> Measurement | None:
     """The quality figure that stands for the model, None where no quality was measured."""
     found = (record.get(name) for name in MAIN_QUALITY.get(record.workload.task, MAIN_QUALITY["classification"]))
@@ -42,7 +53,8 @@ def cautions(records: Sequence[AuditRecord]) -> tuple[Note, ...]:
     for record in records:
         for caution in (*record.cautions, *(c for m in record.measurements for c in m.cautions)):
             texts = kinds.setdefault((caution.code, caution.hint), {})
-            _join(texts, caution.text, record.model.name)
+            # The models are named beside the text, whatever a text from elsewhere says.
+            _join(texts, caution.text.removeprefix(f"{record.model.name}: "), record.model.name)
     notes = []
     for (_, hint), texts in kinds.items():
         *others, last = [(text, _whom(names, records)) for text, names in texts.items()]

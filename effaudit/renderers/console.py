@@ -49,11 +49,13 @@ def render(records: Sequence[AuditRecord], examples: Examples | None = None, wid
         [line for text in told for line in wrap(text, "", "  ")],
         [line for text in obstacles(records) for line in wrap(f"Mind: {text}", "", "  ")],
         _blocks.ladder_block(records),
+        _blocks.published_block(records),
         _blocks.denominator_block(records, width),
         per_element(records),
         _blocks.match_block(records),
         control_block(records),
         _blocks.difficulty_block(records, examples or {}, width),
+        _blocks.following_block(records, examples or {}),
         _blocks.layer_block(records, width),
         _blocks.token_class_block(records, width),
         notes("Cautions", cautions(records)),
@@ -85,8 +87,9 @@ def show(text: str, file: TextIO | None = None) -> None:
 
 
 _TITLES = (
-    r"(?m)^(Cautions|Not available|Matched|Controls|From claim to clock|FLOPs saved, as a share of three wholes"
-    r"|What runs, by difficulty of the examples|Skipped by layer|Skipped by class of tokens)\b"
+    r"(?m)^(Cautions|Not available|Matched|Controls|From claim to clock|Published, against dense there"
+    r"|FLOPs saved, as a share of three wholes|What runs, by difficulty of the examples|Follows difficulty\?"
+    r"|Skipped by layer|Skipped by class of tokens)(?!\w)"
 )
 
 

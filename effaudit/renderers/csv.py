@@ -15,7 +15,17 @@ SUFFIX = ".csv"
 COLUMNS = ("model", "measurement", "by", "group", "value", "unit", "better", "source", "method")
 _LAYER = ("head_fraction", "budget", "alpha_soft", "alpha_hard", "exit_share")
 _CLASS = ("n_tokens", "loss", "alpha_soft", "alpha_hard", "exit_layer")
-_LEVEL = ("n_examples", "accuracy", "loss", "head_fraction", "alpha_hard", "exit_layer", "flops_routed")
+_LEVEL = (
+    "n_examples",
+    "n_tokens",
+    "accuracy",
+    "loss",
+    "head_fraction",
+    "budget",
+    "alpha_hard",
+    "exit_layer",
+    "flops_routed",
+)
 _UNITS = {"loss": "nat", "exit_layer": "layer", "flops": "FLOP", "flops_routed": "FLOP"}
 
 Line = tuple[str, ...]

@@ -26,6 +26,7 @@ def render(records: Sequence[AuditRecord], examples: Examples | None = None) -> 
     tables = [
         controls.table(records),
         ladder.table(records),
+        ladder.reference(records),
         difficulty.table(records, examples or {}),
         difficulty.following(records, examples or {}),
         layers.table(records),
@@ -38,6 +39,7 @@ def render(records: Sequence[AuditRecord], examples: Examples | None = None) -> 
         _list(sweep.lines(records)),
         _side_by_side(records),
         [f"**Mind:** {escape(text)}" for text in obstacles(records)],
+        _titled("Published", _list(ladder.sources(records))),
         _titled("Matched", _list(matches.lines(records))),
         _titled("Controls", _list(control_words.lines(records))),
         *(_folded(table) for table in tables if table.rows),

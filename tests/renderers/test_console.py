@@ -1,6 +1,7 @@
 import io
 import re
 from collections.abc import Sequence
+from typing import Any
 
 import pytest
 from hypothesis import Phase, given, settings
@@ -12,7 +13,7 @@ from effaudit.record import AuditRecord, Caution, LayerRow, ModuleRow, SeedRow
 from effaudit.renderers import console, csv, html, markdown
 from effaudit.renderers._sentence import sentence
 from tests.fakes_findings import complete, with_layers
-from tests.fakes_records import WORKLOAD, dense, everyone, examples, figure, latency, record, tsa
+from tests.fakes_records import WORKLOAD, dense, everyone, examples, figure, latency, record, table, tsa
 
 GOLDEN = """\
 example: graded/test, 1000 examples, 24000 tokens, batches of 32
@@ -329,6 +330,7 @@ def test_controls_stand_side_by_side_with_their_notes_below() -> None:
 tsa           random       accuracy 86.9 %  -7.00 [-8.00, -6.00]          better
               constant     accuracy 93.8 %  -0.10 [-0.40, 0.20]       not better
               fixed random      accuracy –  –                          not shown
+  - the verdict on learned routing rests on: random (tsa)
   - trained with another routing (tsa: random)
   - the profile names no such weights (tsa: fixed random)
 """ in console.render(complete())
@@ -338,12 +340,68 @@ def test_matches_say_what_was_reached_and_what_was_out_of_reach() -> None:
     text = " ".join(console.render(complete()).split())
     assert (
         "early_exit meets flops.executed of tsa (35.0 GFLOP) with threshold 0.830: 35.1 GFLOP on 256 examples of the "
-        "calibration split, 40.0 GFLOP against 35.0 GFLOP on the audited split, +14.45 %."
+        "calibration split, 40.0 GFLOP against 35.0 GFLOP on the audited split, +14.45 %; at that, accuracy 94.2 % "
+        "against 93.9 %."
     ) in text
     assert (
         "budgetformer does not meet routing.alpha_hard of tsa (0.440): every setting keeps more, within reach: 0.500 "
         "to 0.900."
     ) in text
+
+
+def test_a_caution_names_its_model_once() -> None:
+    own = Caution(code="routing_not_better", text="the learned routing is not better than chance")
+    named = Caution(code="elsewhere", text="tsa: trained by others")
+    cautions = console.render([dense(), tsa(cautions=[own, named])]).partition("Cautions")[2]
+    assert "  - the learned routing is not better than chance (tsa)\n" in cautions
+    assert "  - trained by others (tsa)\n" in cautions
+
+
+def test_a_model_that_is_a_control_is_called_one() -> None:
+    profile = {"name": "example", "size": {"n_layers": 4}, "controls": {"trained": {"tsa": "tsa_random"}}}
+    text = " ".join(console.render([dense(), tsa(), drawn(profile)]).split())
+    assert "tsa_random (control of tsa, trained under fixed random routing): claims" in text
+    assert "tsa: claims" in text
+    unnamed = console.render([dense(), drawn({"name": "example", "controls": None})])
+    assert "tsa_random (control, trained under fixed random routing): claims" in " ".join(unnamed.split())
+
+
+def drawn(profile: dict[str, Any]) -> AuditRecord:
+    """A tsa that was trained under fixed random routing."""
+    fixed = {"name": "tsa_random", "options": {"routing": "random_fixed"}}
+    model = tsa().model.model_copy(update=fixed)
+    return tsa().model_copy(update={"model": model, "profile": profile})
+
+
+def test_published_figures_stand_below_the_ladder_where_the_profile_asks() -> None:
+    asked = tsa().model_copy(update={"profile": {"size": {"n_layers": 4}, "reference": ["tsa"]}})
+    assert """Published, against dense there    claimed   latency
+  TSA, Tiny-Shakespeare           -22.8 %    -2.2 %
+  TSA, enwik8                     -13.9 %     0.0 %
+  - tsa as published: claimed: TSA paper, arXiv 2605.05222, tables 2 and 3;
+    skipped: the hard rate was never published: alpha is the mean of soft gates;
+""" in console.render([dense(), asked])
+    assert "Published" not in console.render([dense(), tsa()])
+
+
+def test_what_is_spent_is_held_against_difficulty_with_length_held_fixed() -> None:
+    levels = [float(i % 4) for i in range(400)]
+    lengths = [20.0 + i % 7 for i in range(400)]
+    spent = [0.1 * level + 0.05 * (i % 3) for i, level in enumerate(levels)]
+    work = WORKLOAD.model_copy(update={"n_examples": 400})
+    columns = {"correct": levels, "loss": levels, "heads": [None] * 400, "exit_layer": [None] * 400}
+    columns |= {"difficulty": levels, "n_tokens": lengths, "alpha_hard": spent}
+    columns |= {"flops_routed": lengths, "budget": [None] * 400}
+    records = [record.model_copy(update={"workload": work}) for record in (dense(), tsa())]
+    lines = console.render(records, {"tsa": table(**columns)}).splitlines()
+    start = next(i for i, line in enumerate(lines) if line.startswith("Follows difficulty?"))
+    assert lines[start] == "Follows difficulty? Spearman's rho with level, 95 % interval"
+    first, second = (line.split() for line in lines[start + 2 : start + 4])
+    assert (first[:2], first[-1]) == (["tsa", "alpha_hard"], "yes")
+    assert first[2].startswith("+0.9")
+    assert first[5].startswith("+0.9")  # length says nothing about it
+    assert (second[:2], second[-1]) == (["tsa", "flops_routed"], "doubt")
+    assert max(map(len, lines)) <= 80
 
 
 def test_records_of_two_machines_or_workloads_say_what_does_not_compare() -> None:

@@ -53,3 +53,18 @@ def test_learning_that_gained_nothing_is_said_in_plain_words() -> None:
     control = CONTROLS[1].model_copy(update={"kind": "random"})
     (said,) = lines([held(control)])
     assert said.endswith("the learned routing is not better, the two are not distinguishable on 512 examples.")
+
+
+@pytest.mark.parametrize(
+    ("interval", "said"),
+    [
+        ((0.01, 0.03), "that much is lost by the hard rule"),
+        ((-0.01, 0.03), "nothing is lost by the hard rule beyond doubt"),
+        ((-0.03, -0.01), "the hard rule answers better"),
+    ],
+)
+def test_the_leak_from_soft_gates_to_the_hard_rule_is_named(interval: tuple[float, float], said: str) -> None:
+    soft = CONTROLS[1].model_copy(update={"kind": "soft", "interval": interval})
+    (told,) = lines([held(soft)])
+    assert told.startswith("tsa with soft gates: accuracy 93.8 %, -0.10 points")
+    assert said in told

@@ -7,13 +7,14 @@ import pytest
 from effaudit.record import AuditRecord, LayerRow, ModuleRow
 from effaudit.renderers import figures
 from effaudit.renderers._shares import by_layer
-from effaudit.renderers._topics import _style, modules, quality
+from effaudit.renderers._topics import _style, ladder, modules, quality
 from effaudit.renderers._topics._drawing import Drawing, inline, png, svg, variable
 from effaudit.renderers._topics._heat import _HIGH, _LOW, _ON_HIGH, _ON_LOW, _TURN, _colour
 from tests.fakes_findings import complete
 from tests.fakes_records import dense, everyone, examples, figure, latency, record, tsa
 from tests.renderers.test_files import renamed
 
+SAME_DATA = "published, same data"
 SVG = "{http://www.w3.org/2000/svg}"
 ALL = [
     "ladder",
@@ -73,6 +74,38 @@ def test_ladder_shows_every_model_but_the_reference() -> None:
     shown = {element.text for element in ElementTree.fromstring(figures.render(everyone())).iter(f"{SVG}text")}
     assert {"tsa", "budgetformer", "early_exit", "claimed", "energy"} <= shown
     assert "dense" not in shown
+
+
+@pytest.mark.parametrize(("dataset", "keys"), [("graded", {"published"}), ("enwik8", {"published", SAME_DATA})])
+def test_published_figures_are_marked_on_the_bars_of_the_models_they_are_about(dataset: str, keys: set[str]) -> None:
+    profile = {"size": {"n_layers": 4}, "reference": ["tsa"]}
+    work = dense().workload.model_copy(update={"dataset": dataset})
+    records = [one.model_copy(update={"profile": profile, "workload": work}) for one in everyone()]
+    drawing = ladder.drawing(records)
+    assert {text for text in texts(drawing) if text and text.startswith("published")} == keys
+    assert "what the papers published" in drawing.alt
+    rows = {row[0].text: [cell.text for cell in row[1:]] for row in ladder.reference(records).rows}
+    assert rows["TSA, enwik8"][:6] == ["-13.9 %", "–", "–", "0.0 %", "–", "tsa claimed -45.0 %, latency +4.0 %"]
+    (told,) = ladder.sources(records)
+    assert told.startswith("tsa as published: claimed: TSA paper, arXiv 2605.05222, tables 2 and 3; skipped: the hard")
+
+
+def test_a_control_is_not_what_a_paper_is_about() -> None:
+    drawn = tsa().model.model_copy(update={"options": {"routing": "random_fixed"}})
+    profile = {"size": {"n_layers": 4}, "reference": ["tsa"]}
+    records = [dense(), tsa().model_copy(update={"model": drawn, "profile": profile})]
+    assert SAME_DATA not in texts(ladder.drawing(records))
+    assert "published" not in texts(ladder.drawing(records))
+    assert {row[6].text for row in ladder.reference(records).rows} == {"–"}
+
+
+def test_names_of_many_columns_are_slanted() -> None:
+    from matplotlib.figure import Figure
+
+    for n, angle in ((3, 0), (7, 25)):
+        ax = Figure().subplots()
+        _style.name_columns(ax, ["budgetformer"] * n)
+        assert {label.get_rotation() for label in ax.get_xticklabels()} == {angle}
 
 
 def test_hostile_names_are_text() -> None:

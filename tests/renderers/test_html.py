@@ -171,6 +171,13 @@ def test_tags_say_what_the_clock_says_and_what_became_of_the_quality(
     assert [tag.text for tag in tags(records[0], records)] == ["reference"]
 
 
+def test_a_model_that_is_a_control_is_tagged_so() -> None:
+    fixed = {"name": "drawn", "options": {"routing": "random_fixed"}}
+    profile = {"name": "example", "controls": {"trained": {"tsa": "drawn", "other": "drawn"}}}
+    one = tsa().model_copy(update={"model": tsa().model.model_copy(update=fixed), "profile": profile})
+    assert tags(one, [dense(), one])[0].text == "control of tsa, other"
+
+
 def test_a_quality_without_an_interval_is_not_called_alike() -> None:
     def language(name: str, bits: float) -> AuditRecord:
         return record(name, measurements=[figure("quality.bpc", bits, "bit", source="measured")])

@@ -4,10 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from effaudit.ladder import is_reference
 from effaudit.record import AuditRecord
+from effaudit.renderers._layout import shorten
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
 
 INK, PAPER = "#010203", "#fdfefc"  # stand for the page's own colours until a figure is written
 LIGHT_INK, LIGHT_PAPER = "#1b1f24", "#ffffff"
@@ -36,6 +40,7 @@ DASHES = ("-", "--", "-.", ":", (0, (5, 1, 1, 1, 1, 1)), (0, (3, 1)))
 HATCHES = ("", "//", "..", "\\\\", "xx", "++")
 
 NAME_WIDTH = 16  # characters of a model's name
+LINE_WIDTH = 50  # characters that fit below a figure
 
 RC: dict[str, Any] = {
     "svg.fonttype": "none",
@@ -87,3 +92,13 @@ def look(record: AuditRecord, records: Sequence[AuditRecord]) -> Look:
     turn, i = divmod(place, len(SERIES))  # from the second turn on, another marker on the same colour
     shape = (i + turn) % len(MARKERS)
     return Look(SERIES[i][0], MARKERS[shape], DASHES[shape], HATCHES[shape])
+
+
+def name_columns(ax: Axes, names: Sequence[str]) -> None:
+    """Names below columns 0, 1, …; slanted where they would run into each other."""
+    shown = [shorten(name, NAME_WIDTH) for name in names]
+    ax.set_xticks(range(len(names)), shown)
+    if max(map(len, shown), default=0) * len(shown) > LINE_WIDTH:
+        ax.tick_params(axis="x", labelrotation=25)
+        for label in ax.get_xticklabels():
+            label.set(horizontalalignment="right", rotation_mode="anchor")

@@ -9,7 +9,6 @@ from effaudit.denominators import cuts
 from effaudit.ladder import is_reference
 from effaudit.record import AuditRecord
 from effaudit.renderers._cells import Cell, Table, change, text
-from effaudit.renderers._layout import shorten
 from effaudit.renderers._shares import Share, Shares
 from effaudit.renderers._topics import _style
 from effaudit.renderers._topics._drawing import Drawing
@@ -44,7 +43,7 @@ def drawing(records: Sequence[AuditRecord]) -> Drawing | None:
             bars = ax.bar(places, [100 * share for _, share in known], 0.24, color=_style.STEPS[i][0], label=whole)
             ax.bar_label(bars, fmt="%.0f", fontsize=8)
         ax.axhline(0, color=_style.INK, linewidth=0.8)
-        ax.set_xticks(range(len(models)), [shorten(model.model, _style.NAME_WIDTH) for model in models])
+        _style.name_columns(ax, [model.model for model in models])
         ax.set_ylabel("FLOPs saved (%)")
         ax.grid(axis="y")
         ax.legend(ncols=3, loc="lower center", bbox_to_anchor=(0.5, 1.0), columnspacing=1.0)

@@ -23,6 +23,7 @@ _COLUMNS: Mapping[str, str] = {
     "head_fraction": "k/H",
     "alpha_hard": "alpha (hard)",
     "exit_layer": "exit layer",
+    "n_tokens": "tokens",
 }
 
 
@@ -75,8 +76,8 @@ def following(records: Sequence[AuditRecord], examples: Examples) -> Table:
 
 def _verdict(rho: Interval) -> str:
     if not rho.excludes(0):
-        return "not beyond doubt"
-    return "yes" if rho.value > 0 else "the other way"
+        return "in doubt"
+    return "yes" if rho.value > 0 else "inversely"
 
 
 def _rho(found: Interval | None) -> Cell:
