@@ -100,7 +100,7 @@ class Bench:
         if n_examples == 0:
             raise EffauditError(f"the {data.split} split of `{data.dataset}` is empty", "give it examples")
         return WorkloadInfo(
-            dataset=data.dataset,
+            dataset=dataset.title or data.dataset,
             split=data.split,
             task=dataset.task,
             n_examples=n_examples,

@@ -29,6 +29,7 @@ class Dataset(ABC):
     uses that, so that ids match trained weights.
     """
 
+    title: str | None = None  # where the profile's words do not name it
     task: Task
     vocab_size: int
     n_classes: int | None = None  # None for causal_lm

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import gc
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -12,10 +14,11 @@ import torch
 from torch import nn
 
 from effaudit import units
-from effaudit.errors import EffauditError
+from effaudit.errors import EffauditError, is_out_of_memory
 from effaudit.record import Caution
 from effaudit.variants._hf_library import quiet, transformers
 from effaudit.variants._own import Order
+from effaudit.variants._user_code import told
 
 Head = Literal["encoder", "classification", "masked_lm", "causal_lm"]
 CLASSES: dict[Head, str] = {
@@ -38,6 +41,7 @@ class Checkpoint:
     files: tuple[Path, ...]  # of weights; none where they are to be random
     attention: str | None = None
     may_resize: bool = False  # a head of another size than that of the weights was asked for
+    cautions: tuple[Caution, ...] = ()  # of the folder itself
 
     @property
     def auto_class(self) -> Any:
@@ -46,7 +50,7 @@ class Checkpoint:
 
 def refuse_too_large(checkpoint: Checkpoint, dtype: torch.dtype, device: torch.device) -> None:
     """From the config alone, before anything is read: an out-of-memory kill would take the whole audit with it."""
-    with torch.device("meta"), quiet():
+    with torch.device("meta"), quiet(), _refusals(checkpoint.name):
         skeleton = checkpoint.auto_class.from_config(checkpoint.config, trust_remote_code=False)
     n_bytes = int(sum(p.numel() for p in skeleton.parameters()) * dtype.itemsize * ROOM)
     free = torch.cuda.mem_get_info(device)[0] if device.type == "cuda" else psutil.virtual_memory().available
@@ -69,25 +73,49 @@ def built(checkpoint: Checkpoint, order: Order) -> tuple[nn.Module, tuple[Cautio
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(order.profile.seed)
         try:
-            if not checkpoint.files:
-                return checkpoint.auto_class.from_config(checkpoint.config, **how), (_random(),)
-            model, info = checkpoint.auto_class.from_pretrained(
-                checkpoint.folder,
-                config=checkpoint.config,
-                local_files_only=True,
-                use_safetensors=True,
-                ignore_mismatched_sizes=checkpoint.may_resize,
-                output_loading_info=True,
-                **how,
-            )
-        except (ValueError, ImportError, RuntimeError, OSError) as error:
-            reason = " ".join(str(error).split())[:300]
-            raise EffauditError(
-                f"`{checkpoint.name}`: transformers refuses it: {reason}", "see `?attention=…`, `?head=…`"
-            ) from error
+            with _refusals(checkpoint.name):
+                if not checkpoint.files:
+                    return checkpoint.auto_class.from_config(checkpoint.config, **how), (_random(),)
+                model, info = checkpoint.auto_class.from_pretrained(
+                    checkpoint.folder,
+                    config=checkpoint.config,
+                    local_files_only=True,
+                    use_safetensors=True,
+                    ignore_mismatched_sizes=True,  # whether that may be is judged below, with the names
+                    output_loading_info=True,
+                    **how,
+                )
         finally:
             gc.collect()
-    return model, _fresh(checkpoint, [*info["missing_keys"], *(key for key, *_ in info["mismatched_keys"])])
+    mismatched = sorted(info["mismatched_keys"])
+    if mismatched and not checkpoint.may_resize:
+        key, stored, wanted = mismatched[0]
+        raise EffauditError(
+            f"`{checkpoint.name}`: `{key}` is {list(stored)} in the weights, {list(wanted)} by the config",
+            "they are not of one model: copy the folder again",
+        )
+    fresh = [*info["missing_keys"], *(key for key, *_ in mismatched)]
+    if len(fresh) >= sum(1 for _ in model.named_parameters()) > 0:
+        raise EffauditError(
+            f"`{checkpoint.name}`: none of its {len(fresh)} tensors is in the weights",
+            "they are of another model; `?no_weights=true` audits random ones",
+        )
+    return model, _fresh(fresh)
+
+
+@contextmanager
+def _refusals(name: str) -> Iterator[None]:
+    """Whatever transformers stumbles over when it builds a model, as a line.
+
+    Raises EffauditError; a lack of memory stays one.
+    """
+    try:
+        yield
+    except Exception as error:
+        if is_out_of_memory(error):
+            raise
+        hint = "check its config.json, `?head=…` and `?attention=…`"
+        raise EffauditError(f"`{name}`: transformers refuses it: {told(error)}", hint) from error
 
 
 def _random() -> Caution:
@@ -98,7 +126,7 @@ def _random() -> Caution:
     )
 
 
-def _fresh(checkpoint: Checkpoint, keys: list[str]) -> tuple[Caution, ...]:
+def _fresh(keys: list[str]) -> tuple[Caution, ...]:
     if not keys:
         return ()
     shown = ", ".join(sorted(keys)[:3]) + (", …" if len(keys) > 3 else "")
