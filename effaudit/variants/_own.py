@@ -67,9 +67,17 @@ class OwnModel(nn.Module):
 
     inner_path = "model"  # of the user's module
 
-    def __init__(self, name: str, model: nn.Module, n_classes: int | None, extra: Mapping[str, Any] | None = None):
+    def __init__(
+        self,
+        name: str,
+        model: nn.Module,
+        n_classes: int | None,
+        extra: Mapping[str, Any] | None = None,
+        no_quality: str = "",
+    ):
+        """`extra` goes to every call that takes it; `no_quality` says why its answers are none to the task."""
         super().__init__()
-        self.name, self.n_classes = name, n_classes
+        self.name, self.n_classes, self.no_quality = name, n_classes, no_quality
         self.model = model
         self._arguments = _arguments(model, extra or {})
 
@@ -84,7 +92,7 @@ class OwnModel(nn.Module):
         if isinstance(answer, Output):
             return answer
         logits, why = _logits(answer, self.name)
-        return Output(logits, Routing(), why or _misfit(logits, batch, self.n_classes))
+        return Output(logits, Routing(), self.no_quality or why or _misfit(logits, batch, self.n_classes))
 
     def compile_inner(self) -> None:
         """Compiles the user's model; what is around it stays Python."""

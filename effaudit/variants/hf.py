@@ -30,6 +30,7 @@ ENDINGS: dict[str, Head] = {  # of the architecture that config.json names
     "ForCausalLM": "causal_lm",
     "LMHeadModel": "causal_lm",
 }
+SEES_ALL = "a masked language model sees the next token, which is what is asked for"
 UNLIMITED = 10**6  # a tokenizer's length from which it means none
 
 
@@ -85,7 +86,9 @@ def open_model(order: Order) -> Opened:
         },
         weights_sha256=_hf_files.sha256(checkpoint.files) if checkpoint.files else None,
     )
-    own = OwnModel(order.spec.name, model, dataset.n_classes, {"use_cache": False})
+    is_unasked = checkpoint.head == "masked_lm" and dataset.task == "causal_lm"
+    no_quality = SEES_ALL if is_unasked else ""
+    own = OwnModel(order.spec.name, model, dataset.n_classes, {"use_cache": False}, no_quality)
     return Opened(own.eval(), config, dataset, (*checkpoint.cautions, *cautions))
 
 
@@ -108,6 +111,8 @@ def _look_through(order: Order, options: Options) -> Checkpoint:
             f"{text} (model_type `{named['model_type']}`): {told(error)}",
             "mend its config.json" if is_known else "a newer transformers may know it",
         ) from error
+    if options.head == "causal_lm" and hasattr(config, "is_decoder"):
+        config.is_decoder = True  # an encoder's attention would see the next token
     if (n_layers := getattr(config, "num_hidden_layers", None) or 0) < 0:
         raise EffauditError(f"hf: the config of `{folder}` says num_hidden_layers {n_layers}", "mend its config.json")
     if getattr(config, "is_encoder_decoder", False) or not isinstance(getattr(config, "vocab_size", None), int):
