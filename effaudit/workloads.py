@@ -106,7 +106,7 @@ class Bench:
             n_examples=n_examples,
             n_tokens=n_tokens if has_tokens else None,
             n_padding=n_padding if has_tokens else None,
-            batch_size=data.batch_size,
+            batch_size=dataset.own_batch_size or data.batch_size,
             sha256=dataset.sha256(data.split),
             class_names=dataset.class_names,
             tokenizer=dataset.own_tokenizer,

@@ -29,12 +29,12 @@ class OwnBatches(Dataset):
         self._source, self._name = source, name
         self._takes_size = "batch_size" in inspect.signature(source).parameters
         digest, highest, n_label_axes = hashlib.sha256(), IGNORED_LABEL, 0
-        first = b""
+        first, largest = b"", 0
         for batch in self.batches("test", SURVEY_SIZE):
             n_label_axes, highest = batch.labels.dim(), max(highest, int(batch.labels.max()))
             content = _content(batch)
             digest.update(content)
-            first = first or content
+            first, largest = first or content, max(largest, batch.n_examples)
         if not n_label_axes:
             raise EffauditError(f"`{name}`: its batches() yields nothing", f"yield {KINDS}")
         again = next(self.batches("test", SURVEY_SIZE), None)
@@ -44,6 +44,7 @@ class OwnBatches(Dataset):
             raise EffauditError(f"`{name}`: its batches() yields {what}", hint)
         self.task = "causal_lm" if n_label_axes == 2 else "classification"
         self.n_classes = highest + 1 if highest >= 0 else None
+        self.own_batch_size = None if self._takes_size else largest
         self.vocab_size, self._sha256 = 0, digest.hexdigest()
 
     def batches(self, split: Split, batch_size: int, limit: int | None = None) -> Iterator[Batch]:
@@ -118,6 +119,8 @@ def _batch(item: object, first_index: int, name: str) -> Batch:
 def _tokens(inputs: Inputs, labels: Tensor | None, n: int, first_index: int) -> Batch:
     """With `input_ids` among the inputs the examples are made of tokens, else each stands for itself."""
     index = torch.arange(first_index, first_index + n)
+    if labels is not None:  # what is no class answers to no logits; maps of classes are rows of them
+        labels = None if labels.is_floating_point() else labels.long().flatten(1) if labels.dim() > 1 else labels.long()
     ids = inputs.kwargs.get("input_ids")
     nothing = torch.full((n,), IGNORED_LABEL)
     if isinstance(ids, Tensor) and set(inputs.kwargs) <= {"input_ids", "attention_mask"}:
@@ -127,7 +130,7 @@ def _tokens(inputs: Inputs, labels: Tensor | None, n: int, first_index: int) -> 
     return Batch(
         tokens=torch.zeros(n, 1, dtype=torch.int64),
         mask=torch.ones(n, 1, dtype=torch.bool),
-        labels=nothing if labels is None else labels.long(),
+        labels=nothing if labels is None else labels,
         index=index,
         is_padded=False,
         inputs=inputs,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -131,6 +132,21 @@ class Unsure(Brings):
     def flops(self, batch, routing, execution):
         raise KeyError("layer")
 
+class Map(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.conv = nn.Conv2d(1, 2, 1)
+
+    def forward(self, images):
+        return self.conv(images)
+
+    def batches(self):
+        return [(torch.zeros(n, 1, 4, 4), torch.zeros(n, 4, 4).int()) for n in (3, 1)]
+
+class Regression(Brings):
+    def batches(self):
+        return [(torch.zeros(3, 2), torch.tensor([0.5, 1.5, 2.5]))]
+
 def ragged():
     module = nn.Linear(2, 2)
     module.batches = lambda: [(torch.ones(3, 2), torch.zeros(2).long())]
@@ -207,6 +223,18 @@ def test_sound_by_keywords_and_without_labels(mine: str, tmp_path: Path) -> None
     assert record["quality.loss"].method == "nothing is labelled"
     assert record["throughput.tokens"].method == "the inputs are no tokens"
     assert record["throughput.examples"].value is not None
+
+
+@pytest.mark.parametrize(
+    ("factory", "reason"), [("Map", r"does not fit labels \[3, 16\]"), ("Regression", "nothing is labelled")]
+)
+def test_labels_that_are_no_classes_of_examples_leave_quality_out(
+    mine: str, tmp_path: Path, factory: str, reason: str
+) -> None:
+    record = single(tmp_path, f"python:{mine}:{factory}")
+    assert re.search(reason, record["quality.loss"].method)
+    assert record["flops.executed"].value is not None
+    assert record.workload.batch_size == 3
 
 
 def test_floating_inputs_follow_the_models_type(tmp_path: Path) -> None:
