@@ -52,7 +52,7 @@ def open_model(order: Order) -> Opened:
     options = validated(Options, order.spec.options, f"options of `{name}`")
     factory = _found(options.factory)
     asked = _data_keywords(factory, order, options)
-    module = _made(factory, options, asked)
+    module = _made(factory, options, asked, order.profile.seed)
     dataset = _dataset(module, order)
     n_layers = options.n_layers or _n_layers(module)
     resolved = {**options.model_dump(mode="json"), "n_layers": n_layers or None}
@@ -114,7 +114,8 @@ def _data_keywords(factory: Callable[..., object], order: Order, options: Option
     return {key: sizes[key] for key in wanted}
 
 
-def _made(factory: Callable[..., object], options: Options, asked: dict[str, Any]) -> nn.Module:
+def _made(factory: Callable[..., object], options: Options, asked: dict[str, Any], seed: int) -> nn.Module:
+    """What the factory returns under `seed`: random weights are the same ones in each audit, or no gate could pass."""
     keywords = {**asked, **options.keywords}
     try:
         inspect.signature(factory).bind(**keywords)
@@ -123,7 +124,8 @@ def _made(factory: Callable[..., object], options: Options, asked: dict[str, Any
         raise EffauditError(f"python: `{options.factory}` {error}", f"it takes {takes}") from error
     except ValueError:  # a builtin without a signature
         pass
-    with _importing_from_here(), users_code(f"python: `{options.factory}`"):
+    with _importing_from_here(), torch.random.fork_rng(devices=[]), users_code(f"python: `{options.factory}`"):
+        torch.manual_seed(seed)
         module = factory(**keywords)
     if not isinstance(module, nn.Module):
         raise EffauditError(

@@ -182,6 +182,25 @@ def test_factory_gets_the_datas_sizes_and_its_keywords(mine: str, tmp_path: Path
     assert record["flops.routed"].value == record["flops.dense"].value == record["flops.executed"].value
 
 
+def test_random_weights_are_those_of_the_profiles_seed(mine: str, tmp_path: Path) -> None:
+    first = single(tmp_path / "a", f"python:{HERE}:Vision")
+    state = torch.random.get_rng_state()
+    torch.rand(3)
+    again, other = (
+        single(tmp_path / "b", f"python:{HERE}:Vision"),
+        single(tmp_path / "c", f"python:{HERE}:Vision", seed=1),
+    )
+    assert first.model.weights_sha256 == again.model.weights_sha256 != other.model.weights_sha256
+    assert first["quality.loss"].value == again["quality.loss"].value
+    torch.random.set_rng_state(state)
+
+
+def test_drawing_in_a_factory_leaves_the_generator_as_it_was(tmp_path: Path) -> None:
+    before = torch.random.get_rng_state()
+    single(tmp_path, f"python:{HERE}:Vision", audit={"meters": ("flops",)})
+    assert torch.equal(torch.random.get_rng_state(), before)
+
+
 def test_current_folder_is_searched_but_stays_off_the_path(mine: str, tmp_path: Path) -> None:
     before = list(sys.path)
     single(tmp_path, f"python:{mine}:bag")
