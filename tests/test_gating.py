@@ -248,6 +248,10 @@ def test_other_weights_leave_what_they_do_not_decide() -> None:
     assert gate(reweighted(adaptive, None, 1), reweighted(adaptive, None, 1)).exit_code == 0
     result = gate(reweighted(adaptive, None, 2), reweighted(adaptive, None, 1))
     assert "random ones of seed 1 in the baseline, random ones of seed 2 now" in result.rows[0].why
+    assert "audit with the weights of the baseline" in result.rows[0].hint
+    untold = [record(measurements=[flops(100)])]
+    (row,) = gate(reweighted(untold, "cd" * 32), untold).rows
+    assert (row.verdict, "add `routing` to the meters" in row.hint) == ("undecided", True)
 
 
 @pytest.mark.parametrize("side", [0, 1])
