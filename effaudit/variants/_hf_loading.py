@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 from collections.abc import Iterator
 from contextlib import contextmanager
+from copy import deepcopy
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -27,6 +28,7 @@ CLASSES: dict[Head, str] = {
     "masked_lm": "AutoModelForMaskedLM",
     "causal_lm": "AutoModelForCausalLM",
 }
+MOST_BUILT = 250  # layers: no known model has more, and even empty ones take milliseconds each
 ROOM = 1.1  # of the weights' own size: what loading holds beside them for a moment
 
 
@@ -50,9 +52,7 @@ class Checkpoint:
 
 def refuse_too_large(checkpoint: Checkpoint, dtype: torch.dtype, device: torch.device) -> None:
     """From the config alone, before anything is read: an out-of-memory kill would take the whole audit with it."""
-    with torch.device("meta"), quiet(), _refusals(checkpoint.name):
-        skeleton = checkpoint.auto_class.from_config(checkpoint.config, trust_remote_code=False)
-    n_bytes = int(sum(p.numel() for p in skeleton.parameters()) * dtype.itemsize * ROOM)
+    n_bytes = int(_n_parameters(checkpoint) * dtype.itemsize * ROOM)
     free = torch.cuda.mem_get_info(device)[0] if device.type == "cuda" else psutil.virtual_memory().available
     if n_bytes <= free:
         return
@@ -63,6 +63,25 @@ def refuse_too_large(checkpoint: Checkpoint, dtype: torch.dtype, device: torch.d
     raise EffauditError(
         f"`{checkpoint.name}` needs {size} for its weights alone, {left} are free on {device.type}", hint
     )
+
+
+def _n_parameters(checkpoint: Checkpoint) -> int:
+    """Of the model without memory for its tensors; of very many layers each as the second."""
+    n_layers = getattr(checkpoint.config, "num_hidden_layers", None) or 0
+    if n_layers <= MOST_BUILT:
+        return _of_skeleton(checkpoint, checkpoint.config)
+    counts = []
+    for n in (1, 2):
+        config = deepcopy(checkpoint.config)
+        config.num_hidden_layers = n
+        counts.append(_of_skeleton(checkpoint, config))
+    return int(counts[0] + (n_layers - 1) * (counts[1] - counts[0]))
+
+
+def _of_skeleton(checkpoint: Checkpoint, config: Any) -> int:
+    with torch.device("meta"), quiet(), _refusals(checkpoint.name):
+        skeleton = checkpoint.auto_class.from_config(config, trust_remote_code=False)
+    return sum(p.numel() for p in skeleton.parameters())
 
 
 def built(checkpoint: Checkpoint, order: Order) -> tuple[nn.Module, tuple[Caution, ...]]:

@@ -66,11 +66,11 @@ def open_model(order: Order) -> Opened:
     """
     options = validated(Options, order.spec.options, f"options of `{order.spec.name}`")
     checkpoint = _look_through(order, options)
+    device = devices.resolve(order.spec.run.device or order.profile.audit.device)
+    refuse_too_large(checkpoint, order.dtype, device)
     tokenizer = _tokenizer(checkpoint, options.tokenizer, order.profile.data.max_tokens)
     dataset = order.data.under(tokenizer, is_causal=checkpoint.head == "causal_lm")
     _refuse_misfit(checkpoint, order, dataset.n_classes, tokenizer)
-    device = devices.resolve(order.spec.run.device or order.profile.audit.device)
-    refuse_too_large(checkpoint, order.dtype, device)
     with quiet():
         model, cautions = built(checkpoint, order)
     found: Any = model.config

@@ -243,6 +243,21 @@ def test_model_too_large_for_the_memory_is_told_from_its_config(
 
 
 @needs_transformers
+def test_layers_beyond_count_are_not_built_to_be_counted(tmp_path: Path) -> None:
+    folder = hf_folder(tmp_path / "m", BERT, num_hidden_layers=10**9)
+    assert "for its weights alone" in audited(tmp_path, folder).message
+    import transformers
+
+    from effaudit.variants import _hf_loading
+
+    def counted(n_layers: int) -> int:
+        config = transformers.AutoConfig.from_pretrained(folder, num_hidden_layers=n_layers)
+        return _hf_loading._n_parameters(_hf_loading.Checkpoint(folder, "m", config, "encoder", ()))
+
+    assert counted(251) == counted(250) + counted(2) - counted(1)
+
+
+@needs_transformers
 def test_command_line_ends_with_two(tmp_path: Path, cli: Cli) -> None:
     answer = cli("profile", "--model", f"hf:{tmp_path}")
     assert answer.code == 2
