@@ -271,6 +271,14 @@ def test_a_regression_outweighs_what_is_undecided() -> None:
     assert gate(new, old).exit_code == 1
 
 
+@pytest.mark.parametrize("side", [0, 1])
+def test_a_model_that_is_there_twice_is_refused(side: int) -> None:
+    pairs = [[record(measurements=[flops(1)])], [record(measurements=[flops(1)])]]
+    pairs[side] = [*pairs[side], record(measurements=[flops(2)])]
+    with pytest.raises(EffauditError, match="is there twice"):
+        gate(*pairs)
+
+
 def test_wrong_tolerances_are_the_users_mistake() -> None:
     with pytest.raises(EffauditError, match=r"no `latency\.p5`"):
         gate([dense()], [dense()], {"latency.p5": 0.1})
