@@ -70,7 +70,15 @@ def load_baseline(path: str | Path) -> Baseline:
     found = validated(Baseline, data, f"`{path}`")
     if not found.models:
         raise EffauditError(f"`{path}` holds no models", "`effaudit baseline update PROFILE` fills it")
+    refuse_twice(found.models, f"`{path}`")
     return found
+
+
+def refuse_twice(models: Sequence[Summary], where: str) -> None:
+    """Raises EffauditError where two summaries are of one model: nothing says which of them counts."""
+    names = [summary.model for summary in models]
+    if twice := [name for name in names if names.count(name) > 1]:
+        raise EffauditError(f"{where}: `{twice[0]}` is there twice", "give one run, each model in it once")
 
 
 def save_baseline(baseline: Baseline, path: Path) -> None:

@@ -42,7 +42,10 @@ def _entry(group: str, name: str) -> Entry:
 def _source(group: str, name: str) -> Path | None:
     for entry in entry_points(group=f"effaudit.{group}"):
         if entry.name == name:
-            spec = find_spec(entry.module)
+            try:
+                spec = find_spec(entry.module)
+            except ImportError:  # a package that is not whole: said where it is used
+                return None
             return Path(spec.origin) if spec and spec.origin else None
     return Path(__file__).parent / group / f"{name}.py"
 

@@ -14,7 +14,7 @@ import typer
 
 from effaudit import cli_gate
 from effaudit.cli_options import AuditOptions, Data, Device, Quiet, Seed, with_audit_options
-from effaudit.errors import EffauditError
+from effaudit.errors import EffauditError, is_out_of_memory
 from effaudit.streams import closed_pipe_ignored, note, say
 
 # No `from __future__ import annotations`: typer reads the annotations below as they are.
@@ -265,18 +265,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
             return _confess()
         return _complain(f"cannot write: {error.strerror}", "free some space, or choose another --out")
     except (MemoryError, RuntimeError) as error:
-        if not _is_out_of_memory(error):
+        if not is_out_of_memory(error):
             return _confess()
         return _complain("out of memory", "choose a smaller --batch-size or a smaller model")
     except Exception:
         return _confess()
     return 0
-
-
-def _is_out_of_memory(error: Exception) -> bool:
-    """Python's own, torch's on a GPU and torch's on the CPU, told without importing torch."""
-    texts = ("out of memory", "can't allocate memory", "not enough memory")
-    return isinstance(error, MemoryError) or any(text in str(error) for text in texts)
 
 
 def _complain(message: str, hint: str) -> int:

@@ -15,6 +15,13 @@ class EffauditError(Exception):
         self.hint = hint
 
 
+def is_out_of_memory(error: BaseException) -> bool:
+    """Python's own, torch's on a GPU and torch's on the CPU, told without importing torch."""
+    texts = ("out of memory", "can't allocate memory", "not enough memory")
+    is_torchs = isinstance(error, RuntimeError) and any(text in str(error) for text in texts)
+    return isinstance(error, MemoryError) or is_torchs
+
+
 def unknown_name(kind: str, given: str, known: Iterable[str]) -> EffauditError:
     """The error for a name that is not among `known`, with the nearest one as a hint."""
     names = sorted(known)

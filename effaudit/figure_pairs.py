@@ -17,7 +17,7 @@ from effaudit.comparison import (
     workload_difference,
 )
 from effaudit.gate_rows import ACCEPT, MEND, GateRow, GateVerdict
-from effaudit.summary import Figure, Summary
+from effaudit.summary import INPUT_BOUND, Figure, Summary
 
 # Another machine rounds otherwise, and what stood at a threshold goes the other way.
 ROUTED_TOLERANCE = 0.001
@@ -160,12 +160,19 @@ def _obstacle(pair: FigurePair) -> Obstacle | None:
         return Obstacle(difference, f"audit the workload of the baseline, or {ACCEPT}")
     if _needs_same_weights(pair) and (old.weights_sha256, old.seed) != (new.weights_sha256, new.seed):
         why = f"other weights: {old.weights} in the baseline, {new.weights} now"
-        return Obstacle(why, f"audit with the weights of the baseline, or {ACCEPT}")
+        return Obstacle(why, _weights_hint(pair))
     if before.name in CHOSEN and old.choices and new.choices and old.choices != new.choices:
         return Obstacle(OTHER_CHOICES, "gate with `execution: skip`, which counts alike everywhere", is_excused=True)
     if not pair.is_counted and not before.is_quality and pair.is_elsewhere:
         return Obstacle(old.machine.difference(new.machine), SAME_MACHINE, is_excused=True)
     return _timing_obstacle(before, after) if pair.is_timed else None
+
+
+def _weights_hint(pair: FigurePair) -> str:
+    is_told = pair.before.is_quality or any(s.get(name) for s in (pair.old, pair.new) for name in INPUT_BOUND)
+    if is_told:
+        return f"audit with the weights of the baseline, or {ACCEPT}"
+    return "add `routing` to the meters, which tells whether weights decide what runs, and update the baseline"
 
 
 def _needs_same_weights(pair: FigurePair) -> bool:

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from math import inf
 from pathlib import Path
 
-from effaudit.baselines import Baseline, baseline_of, load_baseline
+from effaudit.baselines import Baseline, baseline_of, load_baseline, refuse_twice
 from effaudit.errors import EffauditError, unknown_name
 from effaudit.figure_pairs import FigurePair, judge_pair
 from effaudit.gate_rows import ACCEPT, GateResult, GateRow, whole_model
@@ -51,8 +51,10 @@ def judge(
     a better direction are judged only where `tolerances` (relative, 0.05 is 5 %) names them. A default that
     another machine makes incomparable is skipped, and so is what only the current side has; all else that
     cannot be compared is undecided.
-    Raises EffauditError as `check_tolerances`.
+    Raises EffauditError as `check_tolerances`, and for a model that is there twice.
     """
+    refuse_twice(current, "the current records")
+    refuse_twice(baseline, "the baseline")
     asked = dict(tolerances or {})
     check_tolerances(asked, baseline)
     now = {summary.model: summary for summary in current}

@@ -18,8 +18,11 @@ from effaudit.workload import Batch, Routing, real_positions
 def routing_of(log: RouteLog, batch: Batch, n_layers: int) -> Routing:
     """The logged decisions as one Routing; `n_layers` 0 where nobody said, then the layers that were logged count.
 
-    Raises EffauditError for a layer beyond the last and for shapes that do not fit the batch.
+    Raises EffauditError for a layer beyond the last, for shapes that do not fit the batch, for masks and gates of other
+    values than they can have.
     """
+    for route in log.routes:
+        _refuse_odd_values(route)
     seen = 1 + max(route.layer for route in log.routes)
     if 0 < n_layers < seen:
         raise EffauditError(
@@ -38,6 +41,20 @@ def routing_of(log: RouteLog, batch: Batch, n_layers: int) -> Routing:
     routing = Routing(path=tuple("logged" if routes else "full" for routes in by_layer), exits=exits)
     routing = _with_tokens(routing, by_layer, batch)
     return _with_heads(routing, by_layer, batch)
+
+
+def _refuse_odd_values(route: LoggedRoute) -> None:
+    gate = route.gate
+    if gate is not None and not bool(((gate >= 0) & (gate <= 1)).all()):
+        raise EffauditError(
+            f"log_routing(layer={route.layer}, gate=…): values outside [0, 1]", "log the gate, as sigmoid makes it"
+        )
+    for kind, mask in (("tokens", route.tokens), ("heads", route.heads)):
+        if mask is not None and mask.dtype != torch.bool and not bool(((mask == 0) | (mask == 1)).all()):
+            raise EffauditError(
+                f"log_routing(layer={route.layer}, {kind}=…): a mask of other values than 0 and 1",
+                "log True where it runs; what is between belongs to `gate`",
+            )
 
 
 def _exits(routes: Sequence[LoggedRoute], batch: Batch) -> Tensor | None:
@@ -114,6 +131,9 @@ def _with_heads(routing: Routing, by_layer: Sequence[Sequence[LoggedRoute]], bat
 
 def _head_shares(logged: Sequence[Tensor], batch: Batch) -> Tensor:
     """(B, H): whether, or for what share of an example's real tokens, each head runs."""
+    if any(part.dim() == 0 for part in logged):
+        text = "log_routing(heads=…): a single value is no mask over heads"
+        raise EffauditError(text, "log (H,), (B, H) or (B*T, H)")
     masks = torch.cat([part.float() if part.dim() > 1 else part.float()[None] for part in logged])
     if masks.shape[0] == len(logged) < batch.n_examples or (masks.dim() == 2 and masks.shape[0] == 1):
         return masks[:1].expand(batch.n_examples, -1)

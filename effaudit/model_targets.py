@@ -12,6 +12,7 @@ from effaudit.errors import EffauditError
 
 OWN = ("hf", "python")  # variants that are models of the user's own
 RUN_KEYS = ("device", "threads", "batch_size", "dtype", "quantize", "compile")  # how it is run, whatever the model is
+PYTHON_KEYS = ("n_layers", "execution")  # of `python:` targets, beside the factory's keywords
 NOT_IN_NAMES = re.compile(r"[^A-Za-z0-9_.+-]+")
 _NAMELESS = ("model", "models", "checkpoint", "weights", "config.json")  # folders that say nothing of what is in them
 
@@ -31,7 +32,7 @@ def parse_own(text: str) -> dict[str, Any]:
     said = {}
     for part in query.split("&") if query else ():
         key, equals, value = part.partition("=")
-        if not equals:
+        if not equals or not key.strip():
             raise EffauditError(
                 f"`{text}`: `{part}` is not key=value", "write options as in `hf:FOLDER?dtype=bfloat16`"
             )
@@ -41,7 +42,7 @@ def parse_own(text: str) -> dict[str, Any]:
     if variant == "hf":
         options = {"path": where, **options}
     else:
-        known: dict[str, Any] = {key: options.pop(key) for key in ("n_layers", "execution") if key in options}
+        known: dict[str, Any] = {key: options.pop(key) for key in PYTHON_KEYS if key in options}
         options = {"factory": where, **known, **({"keywords": options} if options else {})}
     return {"name": name, "variant": variant, "options": options, "run": run}
 

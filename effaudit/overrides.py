@@ -85,6 +85,10 @@ def apply(profile: AuditProfile, overrides: Overrides) -> AuditProfile:
     trained_as = {pick.spec.name: pick.trained_as for pick in picks}
     swept = expanded([pick.spec for pick in picks], {**profile.sweep, **sweep_of(o.sweep)})
     picks = [_Pick(spec, trained_as.get(spec.name) or trained_as[str(spec.swept)]) for spec in swept]
+    if o.weights is not None and all(pick.spec.is_own for pick in picks):
+        raise EffauditError(
+            "--weights is of models that are trained here", "`hf:` and `python:` models bring their own"
+        )
     audited = tuple(_with_weights(profile, pick, o.weights) for pick in picks)
     for spec in audited:
         validated(plugins.load("variants", spec.variant).Options, spec.options, f"options of `{spec.name}`")

@@ -4,13 +4,19 @@ from __future__ import annotations
 
 import pkgutil
 from importlib import import_module
-from importlib.metadata import entry_points
+from importlib.metadata import EntryPoint, entry_points
 from pathlib import Path
 from types import ModuleType
 
-from effaudit.errors import unknown_name
+from effaudit.errors import EffauditError, unknown_name
 
-GROUPS = ("variants", "datasets", "meters", "renderers")
+EXPORTS = {  # what a module of each group must have
+    "variants": ("TASKS", "Options", "build", "flops"),
+    "datasets": ("Options", "open_dataset"),
+    "meters": ("measure",),
+    "renderers": ("SUFFIX", "render"),
+}
+GROUPS = tuple(EXPORTS)
 
 
 def names(group: str) -> list[str]:
@@ -23,12 +29,26 @@ def names(group: str) -> list[str]:
 def load(group: str, name: str) -> ModuleType:
     """The module of one plug-in.
 
-    Raises EffauditError when there is none of that name.
+    Raises EffauditError when there is none of that name, or another package's cannot be used.
     """
     if name not in names(group):
         raise unknown_name(group, name, names(group))
     for entry in entry_points(group=f"effaudit.{group}"):
         if entry.name == name:
-            module: ModuleType = entry.load()
-            return module
+            return _foreign(group, entry)
     return import_module(f"effaudit.{group}.{name}")
+
+
+def _foreign(group: str, entry: EntryPoint) -> ModuleType:
+    what = f"`{entry.name}` among the {group} (entry point `{entry.value}`)"
+    try:
+        module: ModuleType = entry.load()
+    except Exception as error:  # whatever another package does when it is imported
+        text = " ".join(str(error).split())
+        raise EffauditError(
+            f"{what} cannot be loaded: {type(error).__name__}: {text}", "mend or uninstall its package"
+        ) from error
+    lacking = [name for name in EXPORTS[group] if not hasattr(module, name)]
+    if lacking:
+        raise EffauditError(f"{what} lacks `{lacking[0]}`", f"it is to be a module with {', '.join(EXPORTS[group])}")
+    return module

@@ -19,7 +19,12 @@ if TYPE_CHECKING:
 
 
 class Assertions:
-    """What the fixture offers."""
+    """What the fixture offers; all else of the package too, whose name it hides in a test."""
+
+    def __getattr__(self, name: str) -> object:
+        import effaudit
+
+        return getattr(effaudit, name)
 
     def assert_flops(self, model: Callable[..., object], inputs: object, *, at_most: float) -> FlopCount:
         """As `effaudit.assert_flops`."""

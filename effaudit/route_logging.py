@@ -43,8 +43,15 @@ class RouteLog:
             raise EffauditError(f"log_routing: `layer` is {layer!r}", "layers are counted 0, 1, 2, …")
         # Copies, on their device: the model may go on to write into its masks.
         said = (part() if callable(part) else part for part in (tokens, heads, exits, gate))
-        kept = (None if part is None else part.detach().clone() for part in said)
+        kept = tuple(_copied(part) for part in said)
         self.routes.append(LoggedRoute(layer, *kept))
+
+
+def _copied(part: object) -> Tensor | None:
+    if part is not None and not hasattr(part, "detach"):
+        kind = type(part).__name__
+        raise EffauditError(f"log_routing: a {kind} is no tensor", "give a mask or gate as a torch.Tensor")
+    return None if part is None else part.detach().clone()
 
 
 _log: RouteLog | None = None

@@ -9,7 +9,7 @@ from typing import Any
 import yaml
 
 from effaudit.errors import EffauditError
-from effaudit.model_targets import NOT_IN_NAMES, split_run
+from effaudit.model_targets import NOT_IN_NAMES, PYTHON_KEYS, split_run
 from effaudit.profile_spec import ModelSpec, RunSpec, validated
 
 MAX_CELLS = 200  # more is a mistake, or a week
@@ -65,6 +65,8 @@ def _in_cell(model: ModelSpec, cell: dict[str, Any]) -> ModelSpec:
 
 def _own(model: ModelSpec, options: dict[str, Any]) -> dict[str, Any]:
     """Where the model keeps these: a factory's keywords have a place of their own."""
-    if model.variant != "python" or not options:
+    if model.variant != "python":
         return options
-    return {"keywords": {**model.options.get("keywords", {}), **options}}
+    known = {key: value for key, value in options.items() if key in PYTHON_KEYS}
+    keywords = {key: value for key, value in options.items() if key not in PYTHON_KEYS}
+    return {**known, "keywords": {**model.options.get("keywords", {}), **keywords}} if keywords else known

@@ -149,6 +149,13 @@ class HasDenseAttention(Protocol):
     def dense_attention(self, batch: Batch) -> AttentionFlops: ...
 
 
+@runtime_checkable
+class HasInner(Protocol):
+    """A model that is but a shell around the user's: module paths are told from `inner_path` on."""
+
+    inner_path: str
+
+
 @dataclass(frozen=True)
 class Workload:
     """One model on one stream of batches: all that a meter sees.

@@ -100,13 +100,13 @@ class Bench:
         if n_examples == 0:
             raise EffauditError(f"the {data.split} split of `{data.dataset}` is empty", "give it examples")
         return WorkloadInfo(
-            dataset=data.dataset,
+            dataset=dataset.title or data.dataset,
             split=data.split,
             task=dataset.task,
             n_examples=n_examples,
             n_tokens=n_tokens if has_tokens else None,
             n_padding=n_padding if has_tokens else None,
-            batch_size=data.batch_size,
+            batch_size=dataset.own_batch_size or data.batch_size,
             sha256=dataset.sha256(data.split),
             class_names=dataset.class_names,
             tokenizer=dataset.own_tokenizer,

@@ -80,6 +80,7 @@ def test_gate_writes_for_build_servers(cli: Cli, tmp_path: Path, monkeypatch: py
         ("baseline of schema 99", 2, "has baseline schema 99, this effaudit reads 1"),
         ("nothing", 2, "cannot read baseline `b.json`"),
         ("an empty file", 2, "`b.json` is not JSON"),
+        ("twice", 2, "`b.json`: `m` is there twice"),
     ],
 )
 def test_every_kind_of_baseline(cli: Cli, tmp_path: Path, document: str, code: int, sentence: str) -> None:
@@ -89,6 +90,7 @@ def test_every_kind_of_baseline(cli: Cli, tmp_path: Path, document: str, code: i
         "records": to_json([current]),
         "baseline": to_text(baseline_of([current])),
         "an empty file": "",
+        "twice": to_text(baseline_of([current, current])),
     }
     kind, _, version = document.partition(" of schema ")
     text = texts.get(kind)

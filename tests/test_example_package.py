@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from effaudit import plugins
+from effaudit.errors import EffauditError
 from tests.conftest import Cli
 
 SOURCE = Path(__file__).parent / "example_package"
@@ -72,6 +73,24 @@ def test_all_four_work_together(cli: Cli, tmp_path: Path) -> None:
     assert answer.code == 0, answer.err
     assert Path(answer.out.strip()).read_text() == "dense wide\n"
     assert cli("train", profile, "--model", "wide", "--quiet").code == 0
+
+
+@pytest.mark.usefixtures("installed")
+def test_package_that_is_not_whole_is_named_where_it_is_used(
+    cli: Cli, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delattr("effaudit_example.depth.measure")
+    with pytest.raises(EffauditError, match=r"`depth` among the meters .* lacks `measure`") as error:
+        plugins.load("meters", "depth")
+    assert "measure" in error.value.hint
+    about = tmp_path / "site" / "broken-1.0.dist-info"
+    about.mkdir()
+    (about / "entry_points.txt").write_text("[effaudit.meters]\ngone = no_such_package.gone\n")
+    (about / "METADATA").write_text("Metadata-Version: 2.1\nName: broken\nVersion: 1.0\n")
+    assert cli("list").code == 0
+    answer = cli("profile", "--model", "dense", "--meters", "gone", "--quiet")
+    assert answer.code == 2
+    assert "`gone` among the meters (entry point `no_such_package.gone`) cannot be loaded" in answer.err
 
 
 def test_renderer_that_is_not_there_is_named(cli: Cli, tmp_path: Path) -> None:

@@ -248,6 +248,10 @@ def test_other_weights_leave_what_they_do_not_decide() -> None:
     assert gate(reweighted(adaptive, None, 1), reweighted(adaptive, None, 1)).exit_code == 0
     result = gate(reweighted(adaptive, None, 2), reweighted(adaptive, None, 1))
     assert "random ones of seed 1 in the baseline, random ones of seed 2 now" in result.rows[0].why
+    assert "audit with the weights of the baseline" in result.rows[0].hint
+    untold = [record(measurements=[flops(100)])]
+    (row,) = gate(reweighted(untold, "cd" * 32), untold).rows
+    assert (row.verdict, "add `routing` to the meters" in row.hint) == ("undecided", True)
 
 
 @pytest.mark.parametrize("side", [0, 1])
@@ -287,6 +291,14 @@ def test_a_regression_outweighs_what_is_undecided() -> None:
     old = [record(measurements=[flops(1), figure("flops.routed", 1, "FLOP")])]
     new = [record(measurements=[flops(2)])]
     assert gate(new, old).exit_code == 1
+
+
+@pytest.mark.parametrize("side", [0, 1])
+def test_a_model_that_is_there_twice_is_refused(side: int) -> None:
+    pairs = [[record(measurements=[flops(1)])], [record(measurements=[flops(1)])]]
+    pairs[side] = [*pairs[side], record(measurements=[flops(2)])]
+    with pytest.raises(EffauditError, match="is there twice"):
+        gate(*pairs)
 
 
 def test_wrong_tolerances_are_the_users_mistake() -> None:

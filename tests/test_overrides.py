@@ -149,6 +149,11 @@ def test_given_weights_are_found_by_the_name_they_were_trained_under(tmp_path: P
     assert one.weights == str(file)
 
 
+def test_weights_of_models_that_bring_their_own_are_refused() -> None:
+    with pytest.raises(EffauditError, match="--weights is of models that are trained here"):
+        apply(profile(), Overrides(models=["hf:folder", "python:mine:factory"], weights="x"))
+
+
 def test_weights_trained_here_are_found_for_a_pick_of_another_name(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -29,6 +29,10 @@ def test_same(effaudit):
     assert effaudit.gate(package.load_record("same/m.json"), "baseline.json").exit_code == 0
 
 
+def test_all_else_of_the_package(effaudit):
+    assert effaudit.load_record is package.load_record
+
+
 def test_worse(effaudit):
     effaudit.gate(package.load_record("worse/m.json"), "baseline.json")
 """
@@ -55,6 +59,6 @@ def test_the_fixture_fails_what_costs_more_and_loads_torch_with_the_first_count_
     environment["PYTEST_DISABLE_PLUGIN_AUTOLOAD"] = "1"
     done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=300)
     assert done.returncode == 1, done.stdout + done.stderr
-    assert "2 failed, 2 passed" in done.stdout
+    assert "2 failed, 3 passed" in done.stdout
     assert "192 FLOPs ran, at most 191 FLOPs may" in done.stdout
     assert "gate: regressed (1 regressed)" in done.stdout

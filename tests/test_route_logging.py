@@ -172,6 +172,12 @@ def test_exits(per_token: bool) -> None:
         ([{"layer": 0}], "takes one of"),
         ([{"layer": -1, "tokens": mask(B, T)}], "`layer` is -1"),
         ([{"layer": True, "tokens": mask(B, T)}], "`layer` is True"),
+        ([{"layer": 0, "tokens": [True] * B}], "a list is no tensor"),
+        ([{"layer": 0, "heads": torch.tensor(True)}], "a single value is no mask"),
+        ([{"layer": 2, "tokens": mask(B, T), "gate": torch.full((B, T), 1.5)}], r"layer=2, gate=…\): values outside"),
+        ([{"layer": 0, "gate": torch.full((B, T), float("nan"))}], r"values outside \[0, 1\]"),
+        ([{"layer": 0, "tokens": torch.full((B, T), 0.5)}], "other values than 0 and 1"),
+        ([{"layer": 0, "heads": torch.full((B, 4), 2)}], "other values than 0 and 1"),
     ],
 )
 def test_what_does_not_fit_is_refused(calls: list[dict[str, Any]], message: str) -> None:

@@ -60,6 +60,13 @@ def test_values_that_cannot_be() -> None:
             validated(AuditProfile, {"models": ["dense"], "sweep": {"threads": values}}, "profile")
 
 
+def test_factories_get_their_keywords_and_the_audit_its_own() -> None:
+    model = validated(ModelSpec, "python:mine:factory?width=3", "")
+    (cell,) = expanded([model], {"depth": (2,), "execution": ("masked",), "n_layers": (4,), "threads": (1,)})
+    assert cell.options["keywords"] == {"width": 3, "depth": 2}
+    assert (cell.options["execution"], cell.options["n_layers"], cell.run.threads) == ("masked", 4, 1)
+
+
 def test_sweep_of_a_profile_is_resolved_so_that_it_can_be_repeated() -> None:
     profile = makers.profile("dense", sweep={"threads": [1, 2], "batch_size": [2]})
     spec = apply(profile, Overrides())

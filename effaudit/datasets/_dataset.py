@@ -29,6 +29,8 @@ class Dataset(ABC):
     uses that, so that ids match trained weights.
     """
 
+    title: str | None = None  # where the profile's words do not name it
+    own_batch_size: int | None = None  # of its largest batch, where the profile does not decide it
     task: Task
     vocab_size: int
     n_classes: int | None = None  # None for causal_lm

@@ -56,6 +56,22 @@ def element_rows(modules: Iterable[str], tallies: Sequence[Tally]) -> dict[str, 
     return {path: ElementCount(totals[path], own[path], totals_moved[path], own_moved[path]) for path in paths}
 
 
+def from_path(path: str, modules: Mapping[str, ModuleCount]) -> dict[str, ModuleCount]:
+    """Rows as seen from the module at `path`, which becomes the root and takes over what is counted above it."""
+    inner, above = modules[path], [row for name, row in modules.items() if not _is_below(name, path)]
+    ops: dict[str, int] = defaultdict(int)
+    for row in above:
+        add_to(ops, row.own_by_op)
+    own = sum(row.own for row in above)
+    root = ModuleCount(modules[""].flops, own, inner.calls, dict(ops))
+    below = {name[len(path) + 1 :]: row for name, row in modules.items() if _is_below(name, path)}
+    return {"": root, **below}
+
+
+def _is_below(name: str, path: str) -> bool:
+    return name.startswith(f"{path}.")
+
+
 def add_to(sums: dict[str, int], more: Mapping[str, int]) -> None:
     for name, n in more.items():
         sums[name] += n

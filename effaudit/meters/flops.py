@@ -6,17 +6,18 @@ mix), of its layers, or of the model.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from torch import nn
 
 from effaudit.example_table import Spill
 from effaudit.flop_counting import ELEMENT_CONVENTION, GATHERED, FlopCount, attention_of, counted_pass
+from effaudit.flop_counting.module_tree import ElementCount, ModuleCount, from_path
 from effaudit.parameters import count_parameters
 from effaudit.profile_spec import AuditSpec
 from effaudit.record import Better, Caution, Findings, Measurement, ModuleRow, unavailable
-from effaudit.workload import Batch, Execution, HasDenseAttention, Routing, Workload
+from effaudit.workload import Batch, Execution, HasDenseAttention, HasInner, Routing, Workload
 
 
 @dataclass
@@ -62,16 +63,18 @@ def _measure_one(work: Workload, has_elements: bool) -> Findings:
             if formula.reason is None:
                 formula.add(work, batch, output.routing)
     count = counter.count()
+    shell = work.model.inner_path if isinstance(work.model, HasInner) else ""
+    by_module = from_path(shell, count.by_module) if shell else count.by_module
     return Findings(
         measurements=(
             _params(work.model),
             *_executed(count),
             *_by_formula(formula),
-            *_attention(count),
+            *_attention(by_module),
             *_dense_attention(formula, work),
             *_elements(count),
         ),
-        modules=_modules(count),
+        modules=_modules(by_module, shell, count.elements),
         examples=formula.examples if formula.reason is None else None,
         cautions=_cautions(count, formula, work.execution),
     )
@@ -103,8 +106,8 @@ def _by_formula(formula: _Formula) -> tuple[Measurement, ...]:
     )
 
 
-def _attention(count: FlopCount) -> tuple[Measurement, ...]:
-    attention = attention_of(count.by_module)
+def _attention(by_module: Mapping[str, ModuleCount]) -> tuple[Measurement, ...]:
+    attention = attention_of(by_module)
     core, layer = "flops.attention_core", "flops.attention_layer"
     if attention.core is None or attention.layer is None:
         return (
@@ -141,10 +144,13 @@ def _elements(count: FlopCount) -> tuple[Measurement, ...]:
     )
 
 
-def _modules(count: FlopCount) -> tuple[ModuleRow, ...]:
+def _modules(
+    by_module: Mapping[str, ModuleCount], shell: str, elements: Mapping[str, ElementCount] | None
+) -> tuple[ModuleRow, ...]:
+    """`elements` has the paths as they are with the `shell` around the user's model."""
     rows = []
-    for path, row in count.by_module.items():
-        element = count.elements[path] if count.elements is not None else None
+    for path, row in by_module.items():
+        element = elements[f"{shell}.{path}" if shell and path else path] if elements is not None else None
         rows.append(
             ModuleRow(
                 path=path,

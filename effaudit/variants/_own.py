@@ -16,6 +16,7 @@ from effaudit.datasets._model_tokenizer import ModelTokenizer
 from effaudit.errors import EffauditError
 from effaudit.profile_spec import AuditProfile, ModelSpec, OwnConfig, Spec
 from effaudit.record import Caution
+from effaudit.variants._user_code import users_code
 from effaudit.workload import Batch, Execution, Inputs, Output, Routing
 
 NO_FORMULA = "the model offers no closed formula: a method `flops(batch, routing, execution)` would give it"
@@ -64,9 +65,19 @@ class Order:
 class OwnModel(nn.Module):
     """Takes batches, gives outputs; decisions are those that the model logs."""
 
-    def __init__(self, name: str, model: nn.Module, n_classes: int | None, extra: Mapping[str, Any] | None = None):
+    inner_path = "model"  # of the user's module
+
+    def __init__(
+        self,
+        name: str,
+        model: nn.Module,
+        n_classes: int | None,
+        extra: Mapping[str, Any] | None = None,
+        no_quality: str = "",
+    ):
+        """`extra` goes to every call that takes it; `no_quality` says why its answers are none to the task."""
         super().__init__()
-        self.name, self.n_classes = name, n_classes
+        self.name, self.n_classes, self.no_quality = name, n_classes, no_quality
         self.model = model
         self._arguments = _arguments(model, extra or {})
 
@@ -75,11 +86,13 @@ class OwnModel(nn.Module):
         if routing is not None:
             raise NotImplementedError(f"`{self.name}` decides by itself")
         inputs = self._arguments(batch)
-        answer = self.model(*inputs.args, **inputs.kwargs)
+        lacking = (NotImplementedError,) if batch.tokens.is_mps else ()  # an operation that MPS has not
+        with users_code(f"`{self.name}`: its forward", lacking):
+            answer = self.model(*inputs.args, **inputs.kwargs)
         if isinstance(answer, Output):
             return answer
         logits, why = _logits(answer, self.name)
-        return Output(logits, Routing(), why or _misfit(logits, batch, self.n_classes))
+        return Output(logits, Routing(), self.no_quality or why or _misfit(logits, batch, self.n_classes))
 
     def compile_inner(self) -> None:
         """Compiles the user's model; what is around it stays Python."""
@@ -93,7 +106,14 @@ class OwnModel(nn.Module):
         formula = getattr(getattr(self.model, "_orig_mod", self.model), "flops", None)
         if not callable(formula):
             raise NotImplementedError(NO_FORMULA)
-        found: Tensor = formula(batch, routing, execution)
+        with users_code(f"`{self.name}`: its flops()", (NotImplementedError,)):
+            found = formula(batch, routing, execution)
+        if not isinstance(found, Tensor) or found.shape != (batch.n_examples,):
+            given = list(found.shape) if isinstance(found, Tensor) else f"a {type(found).__name__}"
+            raise EffauditError(
+                f"`{self.name}`: its flops() returns {given}, not FLOPs by example",
+                f"return a tensor of shape {[batch.n_examples]}",
+            )
         return found
 
 

@@ -15,10 +15,12 @@ from effaudit import device as devices
 from effaudit.datasets._model_tokenizer import ModelTokenizer
 from effaudit.errors import EffauditError
 from effaudit.profile_spec import Integer, OwnConfig, validated
+from effaudit.record import Caution
 from effaudit.variants import _hf_files
 from effaudit.variants._hf_library import quiet, transformers
 from effaudit.variants._hf_loading import Checkpoint, Head, built, refuse_too_large
 from effaudit.variants._own import Opened, Order, OwnModel, OwnOptions
+from effaudit.variants._user_code import told
 
 TASKS = ("classification", "causal_lm")
 
@@ -28,6 +30,7 @@ ENDINGS: dict[str, Head] = {  # of the architecture that config.json names
     "ForCausalLM": "causal_lm",
     "LMHeadModel": "causal_lm",
 }
+SEES_ALL = "a masked language model sees the next token, which is what is asked for"
 UNLIMITED = 10**6  # a tokenizer's length from which it means none
 
 
@@ -63,18 +66,18 @@ def open_model(order: Order) -> Opened:
     """
     options = validated(Options, order.spec.options, f"options of `{order.spec.name}`")
     checkpoint = _look_through(order, options)
+    device = devices.resolve(order.spec.run.device or order.profile.audit.device)
+    refuse_too_large(checkpoint, order.dtype, device)
     tokenizer = _tokenizer(checkpoint, options.tokenizer, order.profile.data.max_tokens)
     dataset = order.data.under(tokenizer, is_causal=checkpoint.head == "causal_lm")
     _refuse_misfit(checkpoint, order, dataset.n_classes, tokenizer)
-    device = devices.resolve(order.spec.run.device or order.profile.audit.device)
-    refuse_too_large(checkpoint, order.dtype, device)
     with quiet():
         model, cautions = built(checkpoint, order)
     found: Any = model.config
     found.pad_token_id = tokenizer.padding  # a decoder that classifies looks for the last token before it
     config = OwnConfig(
         variant="hf",
-        n_layers=int(getattr(found, "num_hidden_layers", 0)),
+        n_layers=int(getattr(found, "num_hidden_layers", None) or 0),
         options={
             **options.model_dump(mode="json", exclude={"trust_remote_code"}),
             "head": checkpoint.head,
@@ -83,8 +86,10 @@ def open_model(order: Order) -> Opened:
         },
         weights_sha256=_hf_files.sha256(checkpoint.files) if checkpoint.files else None,
     )
-    own = OwnModel(order.spec.name, model, dataset.n_classes, {"use_cache": False})
-    return Opened(own.eval(), config, dataset, cautions)
+    is_unasked = checkpoint.head == "masked_lm" and dataset.task == "causal_lm"
+    no_quality = SEES_ALL if is_unasked else ""
+    own = OwnModel(order.spec.name, model, dataset.n_classes, {"use_cache": False}, no_quality)
+    return Opened(own.eval(), config, dataset, (*checkpoint.cautions, *cautions))
 
 
 def _look_through(order: Order, options: Options) -> Checkpoint:
@@ -101,9 +106,15 @@ def _look_through(order: Order, options: Options) -> Checkpoint:
         if "auto_map" in named:
             raise _hf_files.remote_code(folder) from error
         text = f"hf: transformers {library.__version__} cannot read the config of `{folder}`"
+        is_known = named["model_type"] in library.CONFIG_MAPPING
         raise EffauditError(
-            f"{text} (model_type `{named['model_type']}`)", "a newer transformers may know it"
+            f"{text} (model_type `{named['model_type']}`): {told(error)}",
+            "mend its config.json" if is_known else "a newer transformers may know it",
         ) from error
+    if options.head == "causal_lm" and hasattr(config, "is_decoder"):
+        config.is_decoder = True  # an encoder's attention would see the next token
+    if (n_layers := getattr(config, "num_hidden_layers", None) or 0) < 0:
+        raise EffauditError(f"hf: the config of `{folder}` says num_hidden_layers {n_layers}", "mend its config.json")
     if getattr(config, "is_encoder_decoder", False) or not isinstance(getattr(config, "vocab_size", None), int):
         raise EffauditError(
             f"hf: `{named['model_type']}` is neither a text encoder nor a decoder",
@@ -118,6 +129,15 @@ def _look_through(order: Order, options: Options) -> Checkpoint:
         files,
         options.attention,
         options.num_labels is not None,
+        () if "auto_map" not in named else (_code_not_run(named["model_type"]),),
+    )
+
+
+def _code_not_run(model_type: str) -> Caution:
+    return Caution(
+        code="own_code_not_run",
+        text=f"the folder's own code (auto_map) was not run: this is the `{model_type}` of transformers",
+        hint="where that code computes something else, `--model python:my_module:factory` audits it",
     )
 
 

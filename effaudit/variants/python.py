@@ -20,6 +20,7 @@ import torch
 from pydantic import Field
 from tokenizers import Tokenizer
 from torch import Tensor, nn
+from torch.nn.parameter import is_lazy
 
 from effaudit.datasets._dataset import Dataset
 from effaudit.datasets._model_tokenizer import ModelTokenizer
@@ -27,6 +28,7 @@ from effaudit.errors import EffauditError, unknown_name
 from effaudit.profile_spec import Integer, OwnConfig, validated
 from effaudit.variants._own import Opened, Order, OwnModel, OwnOptions
 from effaudit.variants._own_batches import OwnBatches
+from effaudit.variants._user_code import told, users_code
 
 TASKS = ("classification", "causal_lm")
 
@@ -50,7 +52,7 @@ def open_model(order: Order) -> Opened:
     options = validated(Options, order.spec.options, f"options of `{name}`")
     factory = _found(options.factory)
     asked = _data_keywords(factory, order, options)
-    module = _made(factory, options, asked)
+    module = _made(factory, options, asked, order.profile.seed)
     dataset = _dataset(module, order)
     n_layers = options.n_layers or _n_layers(module)
     resolved = {**options.model_dump(mode="json"), "n_layers": n_layers or None}
@@ -81,9 +83,9 @@ def _found(target: str) -> Callable[..., object]:
             hint = "run effaudit in its folder, or install its package"
             raise EffauditError(f"python: no module `{module_name}`", hint) from error
         raise EffauditError(f"python: `{module_name}` needs `{error.name}`, which is not installed") from error
-    except Exception as error:  # whatever the user's module does when it is imported
+    except (Exception, SystemExit) as error:  # whatever the user's module does when it is imported
         raise EffauditError(
-            f"python: importing `{module_name}` failed: {_told(error)}", "mend it, then try again"
+            f"python: importing `{module_name}` failed: {told(error)}", "mend it, then try again"
         ) from error
     factory = getattr(module, attribute, None)
     if not callable(factory):
@@ -91,11 +93,6 @@ def _found(target: str) -> Callable[..., object]:
         raise unknown_name(f"functions of `{module_name}`", attribute, known)
     found: Callable[..., object] = factory
     return found
-
-
-def _told(error: BaseException) -> str:
-    text = " ".join(str(error).split())
-    return f"{type(error).__name__}: {text}" if text else type(error).__name__
 
 
 def _data_keywords(factory: Callable[..., object], order: Order, options: Options) -> dict[str, Any]:
@@ -117,7 +114,8 @@ def _data_keywords(factory: Callable[..., object], order: Order, options: Option
     return {key: sizes[key] for key in wanted}
 
 
-def _made(factory: Callable[..., object], options: Options, asked: dict[str, Any]) -> nn.Module:
+def _made(factory: Callable[..., object], options: Options, asked: dict[str, Any], seed: int) -> nn.Module:
+    """What the factory returns under `seed`: random weights are the same ones in each audit, or no gate could pass."""
     keywords = {**asked, **options.keywords}
     try:
         inspect.signature(factory).bind(**keywords)
@@ -126,20 +124,23 @@ def _made(factory: Callable[..., object], options: Options, asked: dict[str, Any
         raise EffauditError(f"python: `{options.factory}` {error}", f"it takes {takes}") from error
     except ValueError:  # a builtin without a signature
         pass
-    try:
-        with _importing_from_here():
-            module = factory(**keywords)
-    except EffauditError:
-        raise
-    except Exception as error:  # whatever the user's factory does
-        raise EffauditError(
-            f"python: `{options.factory}` raised {_told(error)}", "call it by itself to see where"
-        ) from error
+    with _importing_from_here(), torch.random.fork_rng(devices=[]), users_code(f"python: `{options.factory}`"):
+        torch.manual_seed(seed)
+        module = factory(**keywords)
     if not isinstance(module, nn.Module):
         raise EffauditError(
             f"python: `{options.factory}` returns a {type(module).__name__}, not a torch.nn.Module", "return the module"
         )
+    _refuse_valueless(module, options.factory)
     return module
+
+
+def _refuse_valueless(module: nn.Module, factory: str) -> None:
+    for name, tensor in (*module.named_parameters(), *module.named_buffers()):
+        if is_lazy(tensor) or tensor.is_meta:
+            what = "no shape until a first call" if is_lazy(tensor) else "no value: it is on `meta`"
+            hint = "call the module once in the factory" if is_lazy(tensor) else "make it on the CPU in the factory"
+            raise EffauditError(f"python: `{name}` of what `{factory}` returns has {what}", hint)
 
 
 def _sha256(module: nn.Module) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import math
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -100,6 +101,26 @@ def test_masked_language_model_answers_no_labels(tmp_path: Path) -> None:
     assert record["flops.executed"].value == sum(encoder_flops(n, t, D, F, LAYERS) for n, t in batch_shapes()) + head
     assert record.model.options["head"] == "masked_lm"
     assert "does not fit labels" in record["quality.accuracy"].method
+
+
+def test_masked_language_model_is_not_asked_for_a_token_that_it_sees(tmp_path: Path) -> None:
+    text = tmp_path / "text.txt"
+    text.write_text("the film was very good not a bad book " * 40)
+    folder = hf_folder(tmp_path / "mlm", BERT, architectures=["BertForMaskedLM"])
+    record = single(tmp_path, hf(folder, "?no_weights=true"), f"chars:{text}")
+    assert record["quality.loss"].value is None
+    assert "sees the next token" in record["quality.loss"].method
+    assert record["flops.executed"].value
+
+
+def test_encoder_that_is_to_model_language_sees_no_later_token(tmp_path: Path) -> None:
+    model = opened(tmp_path, hf(hf_folder(tmp_path / "bert", BERT), "?no_weights=true&head=causal_lm")).model
+    batch = full_batch(1, 6, VOCAB)
+    other = replace(batch, tokens=batch.tokens.index_fill(1, torch.tensor([5]), 1))
+    with torch.inference_mode():
+        first, second = model(batch).logits, model(other).logits
+    torch.testing.assert_close(first[:, :5], second[:, :5])
+    assert not torch.equal(first[:, 5], second[:, 5])
 
 
 def test_classifier_answers_as_transformers_does(tmp_path: Path) -> None:

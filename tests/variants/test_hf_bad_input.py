@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -184,6 +185,38 @@ def test_model_that_is_neither_encoder_nor_decoder_of_text(tmp_path: Path, model
 
 
 @needs_transformers
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"hidden_size": "many"}, "cannot read the config of .*hidden_size"),
+        ({"hidden_size": 18}, "transformers refuses it: .* not a multiple of the number of attention heads"),
+        ({"num_hidden_layers": -3}, "num_hidden_layers -3"),
+    ],
+)
+def test_config_that_makes_no_model(tmp_path: Path, changes: dict[str, Any], message: str) -> None:
+    assert re.search(message, audited(tmp_path, hf_folder(tmp_path / "m", BERT, **changes)).message)
+
+
+@needs_transformers
+def test_weights_of_another_model(tmp_path: Path) -> None:
+    folder = hf_folder(tmp_path / "m", BERT)
+    with_weights(folder, "AutoModel")
+    (folder / "config.json").write_text(json.dumps({**BERT, "vocab_size": 20}))
+    error = audited(tmp_path, folder, "")
+    assert "`embeddings.word_embeddings.weight` is [14, 16] in the weights, [20, 16] by the config" in error.message
+    save_file(one(), folder / "model.safetensors", {"format": "pt"})
+    assert "tensors is in the weights" in audited(tmp_path, folder, "").message
+
+
+@needs_transformers
+def test_known_model_with_code_of_its_own_is_audited_without_it_under_a_caution(tmp_path: Path) -> None:
+    folder = hf_folder(tmp_path / "m", BERT, auto_map={"AutoModel": "modeling.Mine"})
+    (folder / "modeling.py").write_text("raise SystemError('this must not run')\n")
+    (record,) = audit(profile(table(tmp_path / "data"), f"hf:{folder}?no_weights=true"), tmp_path)
+    assert "own_code_not_run" in {caution.code for caution in record.cautions}
+
+
+@needs_transformers
 def test_attention_that_there_is_not(tmp_path: Path) -> None:
     error = audited(tmp_path, hf_folder(tmp_path / "m", BERT), "?no_weights=true&attention=no_such")
     assert "transformers refuses it" in error.message
@@ -207,6 +240,21 @@ def test_model_too_large_for_the_memory_is_told_from_its_config(
     error = audited(tmp_path, folder, "")
     assert "for its weights alone, 2.00 MB are free on cpu" in error.message
     assert "dtype=bfloat16" in error.hint
+
+
+@needs_transformers
+def test_layers_beyond_count_are_not_built_to_be_counted(tmp_path: Path) -> None:
+    folder = hf_folder(tmp_path / "m", BERT, num_hidden_layers=10**9)
+    assert "for its weights alone" in audited(tmp_path, folder).message
+    import transformers
+
+    from effaudit.variants import _hf_loading
+
+    def counted(n_layers: int) -> int:
+        config = transformers.AutoConfig.from_pretrained(folder, num_hidden_layers=n_layers)
+        return _hf_loading._n_parameters(_hf_loading.Checkpoint(folder, "m", config, "encoder", ()))
+
+    assert counted(251) == counted(250) + counted(2) - counted(1)
 
 
 @needs_transformers

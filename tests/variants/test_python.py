@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -71,6 +72,81 @@ class Empty(nn.Module):
     def batches(self):
         return iter(())
 
+def leaves():
+    raise SystemExit(3)
+
+def lazy():
+    return nn.LazyLinear(2)
+
+def nowhere():
+    return nn.Linear(2, 2, device="meta")
+
+class Brings(nn.Module):
+    def forward(self, images):
+        return images
+
+    def batches(self):
+        return [torch.zeros(3, 2)]
+
+class Stumbles(Brings):
+    def forward(self, images):
+        raise IndexError("no\\nsuch patch")
+
+class Misfit(Brings):
+    def __init__(self):
+        super().__init__()
+        self.head = nn.Linear(5, 2)
+
+    def forward(self, images):
+        return self.head(images)
+
+class Unwritten(nn.Module):
+    batches = Brings.batches
+
+class Breaks(Brings):
+    def batches(self):
+        yield torch.zeros(3, 2)
+        raise OSError("disk is gone")
+
+class Number(Brings):
+    def batches(self):
+        return 3
+
+class Once(Brings):
+    def __init__(self):
+        super().__init__()
+        self.only = iter([torch.zeros(3, 2)])
+
+    def batches(self):
+        return self.only
+
+class Draws(Brings):
+    def batches(self):
+        return [torch.rand(3, 2)]
+
+class Total(Brings):
+    def flops(self, batch, routing, execution):
+        return 12
+
+class Unsure(Brings):
+    def flops(self, batch, routing, execution):
+        raise KeyError("layer")
+
+class Map(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.conv = nn.Conv2d(1, 2, 1)
+
+    def forward(self, images):
+        return self.conv(images)
+
+    def batches(self):
+        return [(torch.zeros(n, 1, 4, 4), torch.zeros(n, 4, 4).int()) for n in (3, 1)]
+
+class Regression(Brings):
+    def batches(self):
+        return [(torch.zeros(3, 2), torch.tensor([0.5, 1.5, 2.5]))]
+
 def ragged():
     module = nn.Linear(2, 2)
     module.batches = lambda: [(torch.ones(3, 2), torch.zeros(2).long())]
@@ -106,6 +182,25 @@ def test_factory_gets_the_datas_sizes_and_its_keywords(mine: str, tmp_path: Path
     assert record["flops.routed"].value == record["flops.dense"].value == record["flops.executed"].value
 
 
+def test_random_weights_are_those_of_the_profiles_seed(mine: str, tmp_path: Path) -> None:
+    first = single(tmp_path / "a", f"python:{HERE}:Vision")
+    state = torch.random.get_rng_state()
+    torch.rand(3)
+    again, other = (
+        single(tmp_path / "b", f"python:{HERE}:Vision"),
+        single(tmp_path / "c", f"python:{HERE}:Vision", seed=1),
+    )
+    assert first.model.weights_sha256 == again.model.weights_sha256 != other.model.weights_sha256
+    assert first["quality.loss"].value == again["quality.loss"].value
+    torch.random.set_rng_state(state)
+
+
+def test_drawing_in_a_factory_leaves_the_generator_as_it_was(tmp_path: Path) -> None:
+    before = torch.random.get_rng_state()
+    single(tmp_path, f"python:{HERE}:Vision", audit={"meters": ("flops",)})
+    assert torch.equal(torch.random.get_rng_state(), before)
+
+
 def test_current_folder_is_searched_but_stays_off_the_path(mine: str, tmp_path: Path) -> None:
     before = list(sys.path)
     single(tmp_path, f"python:{mine}:bag")
@@ -116,6 +211,7 @@ def test_images_that_the_module_brings_are_audited(tmp_path: Path) -> None:
     record = single(tmp_path, f"python:{HERE}:Vision?width=5&batch_size=4")
     assert record["flops.executed"].value == 10 * (2 * 16 * 5 * 4 + 2 * 5 * 3)
     assert (record.workload.n_examples, record.workload.batch_size) == (10, 4)
+    assert record.workload.dataset == "own batches"
     assert record.workload.n_tokens is None
     assert record.workload.n_padding is None
     source = Vision(5)
@@ -148,6 +244,18 @@ def test_sound_by_keywords_and_without_labels(mine: str, tmp_path: Path) -> None
     assert record["throughput.examples"].value is not None
 
 
+@pytest.mark.parametrize(
+    ("factory", "reason"), [("Map", r"does not fit labels \[3, 16\]"), ("Regression", "nothing is labelled")]
+)
+def test_labels_that_are_no_classes_of_examples_leave_quality_out(
+    mine: str, tmp_path: Path, factory: str, reason: str
+) -> None:
+    record = single(tmp_path, f"python:{mine}:{factory}")
+    assert re.search(reason, record["quality.loss"].method)
+    assert record["flops.executed"].value is not None
+    assert record.workload.batch_size == 3
+
+
 def test_floating_inputs_follow_the_models_type(tmp_path: Path) -> None:
     record = single(tmp_path, f"python:{HERE}:Vision?dtype=float64")
     assert record["quality.loss"].value is not None
@@ -175,12 +283,46 @@ def test_output_that_answers_nothing_is_named(mine: str, tmp_path: Path, factory
         ("my_models:broken?depth=3", "unexpected keyword argument 'depth'"),
         ("my_models:Empty", r"batches\(\) yields nothing"),
         ("my_models:ragged", "3 examples and"),
+        ("my_models:leaves", r"raised SystemExit: 3 \(my_models.py, line \d+\)"),
+        ("my_models:lazy", "`weight` of what .* has no shape until a first call"),
+        ("my_models:nowhere", "it is on `meta`"),
+        ("my_models:Stumbles", r"its forward raised IndexError: no such patch \(my_models.py, line \d+\)"),
+        ("my_models:Misfit", "its forward raised RuntimeError: mat1 and mat2 shapes cannot be multiplied"),
+        ("my_models:Unwritten", "its forward raised NotImplementedError: .* missing the required"),
+        ("my_models:Breaks", r"its batches\(\) raised OSError: disk is gone"),
+        ("my_models:Number", r"its batches\(\) returns a int"),
+        ("my_models:Once", r"its batches\(\) yields nothing when it is called again"),
+        ("my_models:Draws", r"its batches\(\) yields other batches each time"),
+        ("my_models:Total", r"its flops\(\) returns a int"),
+        ("my_models:Unsure", r"its flops\(\) raised KeyError: 'layer'"),
     ],
 )
 def test_what_cannot_be_audited_is_said_in_a_line(mine: str, tmp_path: Path, target: str, message: str) -> None:
     with pytest.raises(EffauditError, match=message) as error:
         single(tmp_path, f"python:{target}")
     assert "\n" not in error.value.message
+
+
+def test_errors_of_ones_own_lines_and_of_memory_are_no_mistakes_of_the_users() -> None:
+    from effaudit.units import parse_share
+    from effaudit.variants._user_code import users_code
+
+    with pytest.raises(AttributeError), users_code("`mine`"):
+        parse_share(None)  # type: ignore[arg-type]
+    for error in (MemoryError(), RuntimeError("DefaultCPUAllocator: can't allocate memory")):
+        with pytest.raises(type(error)), users_code("`mine`"):
+            raise error
+
+
+@pytest.mark.parametrize("query", ["", "&quantize=int8"])
+def test_module_tree_begins_with_the_users_own_model(tmp_path: Path, query: str) -> None:
+    record = single(tmp_path, f"python:{HERE}:Vision?width=5{query}", audit={"meters": ("flops",), "elementwise": True})
+    rows = {row.path: row for row in record.modules}
+    assert list(rows) == ["", "patch", "head", *(path for path in rows if path.startswith("head."))]
+    assert rows[""].flops == record["flops.executed"].value == rows["patch"].flops + rows["head"].flops
+    assert rows[""].calls == rows["head"].calls == 3
+    assert rows[""].elementwise == record["flops.elementwise"].value
+    assert sum(sum(row.ops.values()) for row in rows.values()) == rows[""].flops
 
 
 def test_answer_without_a_tensor_is_refused(tmp_path: Path) -> None:
