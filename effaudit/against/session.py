@@ -15,8 +15,8 @@ from effaudit.against.cpus import QuietestCpu
 from effaudit.against.processes import Side, TimedModel, Turn, Worker, started
 from effaudit.errors import EffauditError
 
-TURN_S = 0.1  # of runs: short, so that a round is over before the machine changes
-MIN_RUNS, MAX_RUNS = 3, 30  # of a turn
+TURN_S = 0.04  # of runs: short, so that a round is over before the machine changes
+MIN_RUNS, MAX_RUNS = 1, 30  # of a turn
 MIN_ROUNDS = 6  # of a model, for a session to count
 PATIENCE = 20.0  # times what a turn should take, after which a process is given up
 PATIENCE_S = 30.0  # beside that

@@ -68,14 +68,14 @@ def test_rounds_turn_the_order_and_go_through_the_batches(timing: Callable[..., 
     machine, watch = timing()
     found = watch.session(BASE, CURRENT, 0)
     assert machine.log[:10] == [
-        "start base", "start current", "base 0 0 x5", "current 0 0 x5", "current 0 0 x5", "base 0 0 x5",
-        "base 0 1 x5", "current 0 1 x5", "current 0 1 x5", "base 0 1 x5",
+        "start base", "start current", "base 0 0 x2", "current 0 0 x2", "current 0 0 x2", "base 0 0 x2",
+        "base 0 1 x2", "current 0 1 x2", "current 0 1 x2", "base 0 1 x2",
     ]  # fmt: skip
     assert found.rounds["dense"].log_ratio == pytest.approx(log(1.05))
     assert found.interrupted == 0.0
     machine, watch = timing()
     found = watch.session(BASE, CURRENT, 1)
-    assert machine.log[:4] == ["start current", "start base", "current 0 0 x5", "base 0 0 x5"]
+    assert machine.log[:4] == ["start current", "start base", "current 0 0 x2", "base 0 0 x2"]
     assert found.rounds["dense"].log_ratio == pytest.approx(log(1.05))
 
 
@@ -107,7 +107,7 @@ def test_models_of_both_sides_are_paired_by_name(timing: Callable[..., tuple[Mac
     machine, watch = timing(models={"base": ("dense", "tsa", "gone"), "current": ("new", "tsa", "dense")})
     found = watch.session(BASE, CURRENT, 0)
     assert list(found.rounds) == ["tsa", "dense"]
-    assert machine.log[2:6] == ["base 1 0 x5", "current 1 0 x5", "base 0 0 x5", "current 2 0 x5"]
+    assert machine.log[2:6] == ["base 1 0 x2", "current 1 0 x2", "base 0 0 x2", "current 2 0 x2"]
     assert list(watch.session(BASE, CURRENT, 0, frozenset({"tsa"})).rounds) == ["dense"]
 
 
