@@ -17,6 +17,7 @@ from effaudit.errors import EffauditError
 
 TURN_S = 0.04  # of runs: short, so that a round is over before the machine changes
 MIN_RUNS, MAX_RUNS = 1, 30  # of a turn
+TIMED_SHARE = 2.0  # of the time that starting took: what rounds vary by and what processes do then weigh alike
 MIN_ROUNDS = 6  # of a model, for a session to count
 PATIENCE = 20.0  # times what a turn should take, after which a process is given up
 PATIENCE_S = 30.0  # beside that
@@ -104,7 +105,7 @@ class Timing:
         return self.deadline - self.clock()
 
     def session(self, first: Side, second: Side, index: int, without: frozenset[str] = frozenset()) -> Session:
-        """Rounds for as long as starting took, or until all models are precise; those named in `without` rest.
+        """Rounds for TIMED_SHARE of what starting took, or until all models are precise; those in `without` rest.
 
         Whose process starts first, and whose turn is first, changes with `index` and from round to round.
         Raises EffauditError when a side does not run or they run different work, TimeoutError at the deadline.
@@ -114,7 +115,8 @@ class Timing:
             models = [worker.models(max(1.0, self.left_s)) for worker in workers]
             pairs = [pair for pair in _pairs(*models) if pair.name not in without]
             rounds = {pair.name: Rounds() for pair in pairs}
-            stop = min(self.deadline, 2 * self.clock() - begin)
+            started_at = self.clock()
+            stop = min(self.deadline, started_at + TIMED_SHARE * (started_at - begin))
             is_pinned = all(model.is_one_thread for model in models[1])
             for n in count():
                 waiting = [p for p in pairs if not rounds[p.name].is_precise(PRECISE * self.tolerance)]
