@@ -86,7 +86,7 @@ def test_a_session_is_over_when_it_is_precise(timing: Callable[..., tuple[Machin
     assert found.seconds == pytest.approx(machine.now)
 
 
-def test_a_noisy_session_is_timed_for_twice_as_long_as_its_start_took(timing: Callable[..., tuple[Machine, Timing]]) -> None:
+def test_a_noisy_session_is_timed_for_twice_its_start(timing: Callable[..., tuple[Machine, Timing]]) -> None:
     _, watch = timing(start_s=10.0, wobble=lambda n: 1 + 0.1 * (n * 7 % 5))
     found = watch.session(BASE, CURRENT, 0)
     assert found.seconds == pytest.approx(30.0, abs=0.5)
