@@ -165,10 +165,16 @@ def cpu() -> tuple[str, tuple[str, ...]]:
     if sys.platform == "darwin":
         model = _output("sysctl", "-n", "machdep.cpu.brand_string") or platform.processor()
         return model, _apple_flags() if platform.machine() == "arm64" else ()
+    model = _cpuinfo().get("model name") or platform.processor() or platform.machine() or "unknown"
+    return model, tuple(word for word in instruction_sets() if word.startswith(FLAGS))
+
+
+def instruction_sets() -> tuple[str, ...]:
+    """All that the CPU has, by name."""
+    if sys.platform == "darwin":
+        return _apple_flags() if platform.machine() == "arm64" else ()
     fields = _cpuinfo()
-    model = fields.get("model name") or platform.processor() or platform.machine() or "unknown"
-    words = (fields.get("flags") or fields.get("Features") or "").split()
-    return model, tuple(sorted({word for word in words if word.startswith(FLAGS)}))
+    return tuple(sorted({*(fields.get("flags") or fields.get("Features") or "").split()}))
 
 
 def _apple_flags() -> tuple[str, ...]:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import shutil
 import warnings
 
 import torch
@@ -12,9 +10,8 @@ from torch import nn
 from effaudit import device as devices
 from effaudit.errors import EffauditError
 from effaudit.profile_spec import AuditSpec, ModelSpec
+from effaudit.row_attention import cpp_compiler
 from effaudit.variants._own import OwnModel
-
-COMPILERS = ("c++", "g++", "clang++")  # where $CXX names none: torch.compile needs one for a CPU
 
 
 def prepared(model: nn.Module, spec: ModelSpec, audit: AuditSpec) -> nn.Module:
@@ -62,7 +59,7 @@ def _quantised(model: nn.Module, spec: ModelSpec) -> nn.Module:
 
 
 def _compiled(model: nn.Module, spec: ModelSpec) -> nn.Module:
-    if not any(shutil.which(name) for name in (os.environ.get("CXX", ""), *COMPILERS) if name):
+    if cpp_compiler() is None:
         raise EffauditError(f"`{spec.name}`: torch.compile finds no C++ compiler here", "install one, or set CXX")
     if isinstance(model, OwnModel):
         model.compile_inner()

@@ -78,9 +78,15 @@ def kernel() -> Callable[..., None] | None:
     return function
 
 
+def cpp_compiler() -> str | None:
+    """The C++ compiler that $CXX names, or else the first of COMPILERS that is here."""
+    names = (os.environ.get("CXX", ""), *COMPILERS)
+    return next((found for name in names if (found := shutil.which(name))), None)
+
+
 def _compiled() -> Path | None:
     """The library in the user's cache, compiled anew where source, compiler or CPU are other ones."""
-    compiler = next((found for name in (os.environ.get("CXX", ""), *COMPILERS) if (found := shutil.which(name))), None)
+    compiler = cpp_compiler()
     if compiler is None:
         return None
     folder = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "effaudit"
@@ -102,9 +108,9 @@ def _compiled() -> Path | None:
 
 def _instructions() -> bytes:
     """What `-march=native` depends on: a home may be shared by unlike machines."""
-    from effaudit.device import cpu  # which builds on this module
+    from effaudit.device import cpu, instruction_sets  # which builds on this module
 
-    return repr(cpu()).encode()
+    return repr((cpu()[0], instruction_sets())).encode()
 
 
 def _on_cpu(

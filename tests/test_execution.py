@@ -61,13 +61,13 @@ def test_what_cannot_be_done_is_refused(model: nn.Module, named: ModelSpec, mess
 
 def test_compile_without_a_compiler_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("CXX", "no-such-compiler")
-    monkeypatch.setattr(execution.shutil, "which", lambda name: None)
+    monkeypatch.setattr(execution, "cpp_compiler", lambda: None)
     with pytest.raises(EffauditError, match=r"no C\+\+ compiler"):
         execution.prepared(nn.Linear(2, 2), spec("dense", compile=True), CPU)
 
 
 def test_what_is_compiled_is_the_users_model_alone(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(execution.shutil, "which", lambda name: name)
+    monkeypatch.setattr(execution, "cpp_compiler", lambda: "c++")
     compiled: list[nn.Module] = []
     monkeypatch.setattr(torch, "compile", lambda module: compiled.append(module) or module)
     inner = nn.Linear(2, 2)

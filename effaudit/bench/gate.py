@@ -51,7 +51,7 @@ SHORT = Size(6, 2000, {SAME.name: 1, FIVE.name: 1, TWO.name: 1}, 3, 1, 1)
 def run(arguments: list[str]) -> str:
     """Two tables in Markdown: simulated rates, and real runs. Wants a machine without other work."""
     parser = argparse.ArgumentParser(prog="python -m effaudit.bench gate", description=__doc__)
-    parser.add_argument("--short", action="store_true", help="some five minutes in place of some fifty")
+    parser.add_argument("--short", action="store_true", help="some ten minutes in place of well over an hour")
     parser.add_argument("--quiet-only", action="store_true", help="nothing with busy processes beside")
     options = parser.parse_args(arguments)
     size = SHORT if options.short else FULL
