@@ -165,6 +165,7 @@ class _PartAudit:
             twin = load_seed(self.part, found.model, seed)
             if twin is not None:
                 work = self.bench.work(twin)
+                calibrate(work)
                 meters = [plugins.load("meters", name) for name in SEED_METERS if name in self.part.audit.meters]
                 parts = [meter.measure([work], self.part.audit)[0] for meter in meters]
                 found.seeds[seed] = (twin, parts)

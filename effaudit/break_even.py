@@ -9,6 +9,7 @@ from itertools import islice
 import torch
 from torch import nn
 
+from effaudit import device
 from effaudit.variants._policy import Policy, cost_of
 from effaudit.workload import Batch, Workload
 
@@ -37,7 +38,7 @@ def calibrate_on(model: nn.Module, batches: Iterable[Batch], clock: Clock = time
             trials = model.trials(batch)  # type: ignore[operator]
             if not trials:
                 return
-            seconds = [[_timed(trial.run, clock) for trial in trials] for _ in range(ROUNDS)]
+            seconds = [[_timed(trial.run, batch, clock) for trial in trials] for _ in range(ROUNDS)]
         best = [min(column) for column in zip(*seconds, strict=True)]
         policy.costs[policy.size(batch.n_positions)] = cost_of(trials, best)
 
@@ -50,7 +51,9 @@ def _by_size(batches: Iterable[Batch], policy: Policy) -> list[Batch]:
     return list(found.values())
 
 
-def _timed(run: Callable[[], object], clock: Clock) -> float:
+def _timed(run: Callable[[], object], batch: Batch, clock: Clock) -> float:
+    device.synchronize(batch.tokens.device)
     start = clock()
     run()
+    device.synchronize(batch.tokens.device)
     return clock() - start

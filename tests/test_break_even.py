@@ -6,7 +6,10 @@ from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
-from effaudit.break_even import ROUNDS, calibrate
+import pytest
+
+from effaudit import break_even
+from effaudit.break_even import ROUNDS, calibrate, calibrate_on
 from effaudit.workload import Batch
 from tests import makers
 from tests.fakes_machine import workload
@@ -48,6 +51,14 @@ def test_the_fastest_round_counts() -> None:
     calibrate(work, clock([3.0, 5.0, 9.0, *[1.0, 0.5, 1.1] * (ROUNDS - 1)]))
     (cost,) = work.model.policy.costs.values()
     assert cost.masked == 1.0
+
+
+def test_the_device_is_waited_for_before_and_after_each_run(monkeypatch: pytest.MonkeyPatch) -> None:
+    work = work_of("tsa", "causal_lm", [makers.batch("causal_lm", (5, 5, 5))])
+    said: list[str] = []
+    monkeypatch.setattr(break_even.device, "synchronize", lambda device: said.append("wait"))
+    calibrate_on(work.model, work.batches(), lambda: said.append("clock") or float(len(said)))  # type: ignore[func-returns-value]
+    assert said == ["wait", "clock", "wait", "clock"] * 3 * ROUNDS  # one masked, two that skip
 
 
 def test_examples_that_leave_cost_nothing_either_way() -> None:
