@@ -30,7 +30,7 @@ FIXED_S, PER_PASS = 30.0, 12.0  # a profile of a model whose pass takes t may ta
 MEDIAN_TOLERANCE = 0.02  # by which the energy meter may move the median latency
 START_S = 0.4  # that `effaudit --help` may take
 N_STARTS = 10
-N_PAIRS = 8  # of audits without and with the energy meter
+N_PAIRS = 48  # of audits without and with the energy meter: what it takes where a median varies by some per cent
 TIMED_S = 1.5  # for the rounds of each
 NAME = "dense"
 # A pass of some seconds on one CPU, without weights.
@@ -59,7 +59,7 @@ class Row:
 
 
 def run(arguments: list[str]) -> str:
-    """The table in Markdown, some two minutes; wants a machine without other work, and says so where it has any."""
+    """The table in Markdown, some ten minutes; wants a machine without other work, and says so where it has any."""
     parser = argparse.ArgumentParser(prog="python -m effaudit.bench cost", description=__doc__)
     parser.add_argument("--only", action="append", choices=PARTS, help="this part alone (repeatable)")
     parts = parser.parse_args(arguments).only or PARTS

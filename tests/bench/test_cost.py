@@ -59,7 +59,7 @@ def test_the_table_says_what_keeps_its_bound() -> None:
         "| what | measured | bound | kept |",
         "|---|---|---|---|",
         "| effaudit profile demo --model dense, t = 1.00 s | 20.0 s | 42.0 s (30 s + 12 t) | yes |",
-        "| latency.p50 with the energy meter / without, 8 pairs | 1.000 [0.900, 1.100] | 0.98 to 1.02 | unsure |",
+        "| latency.p50 with the energy meter / without, 48 pairs | 1.000 [0.900, 1.100] | 0.98 to 1.02 | unsure |",
         "| effaudit --help, median of 3 | 0.08 s, torch | 0.4 s, no torch | no |",
     ]
 

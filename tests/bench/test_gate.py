@@ -31,4 +31,4 @@ def test_the_table_counts_verdicts() -> None:
     runs = [Run(1, "slower", 0.05, 30.0), Run(1, "slower", 0.06, 40.0), Run(2, "undecided", None, 60.0)]
     row = gate._row("5 % more", runs)
     assert row == ("5 % more", "2 of 3", "0 of 3", "0 of 3", "1 of 3", "+5.50 %", "40 s")
-    assert gate._table([row], "real runs")[-1] == "| 5 % more | 2 of 3 | 0 of 3 | 0 of 3 | 1 of 3 | +5.50 % | 40 s |"
+    assert gate._table(("real runs",), [row])[-1] == "| 5 % more | 2 of 3 | 0 of 3 | 0 of 3 | 1 of 3 | +5.50 % | 40 s |"
