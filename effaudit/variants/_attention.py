@@ -79,15 +79,19 @@ class Attention(nn.Module):
     def _mixed_rows(self, q: Tensor, k: Tensor, v: Tensor, visible: Visibility, rows: Rows) -> Tensor:
         if is_inference(self, q) and is_usable(q, self.head_dim):
             return row_attention(q, k, v, self.head_dim, visible.is_causal, rows.positions, rows.counts, visible.keys)
+        if min(rows.counts) == max(rows.counts):
+            even = self._split(q.unflatten(0, (len(rows.counts), -1)))  # (B, H, n, dh)
+            mixed = F.scaled_dot_product_attention(even, self._split(k), self._split(v), visible.even_rows(rows))
+            return mixed.transpose(1, 2).flatten(2).flatten(0, 1)
         queries = q.unflatten(1, (self.n_heads, self.head_dim)).transpose(0, 1)[None].split(rows.counts, dim=2)
         keys, values = (self._split(x).split(1) for x in (k, v))
         # Example by example, as their numbers of queries differ; torch lays (1, H, n, dh) out as (n, H, dh) here.
-        mixed = [
+        parts = [
             F.scaled_dot_product_attention(query, key, value, mask)[0].transpose(0, 1).flatten(1)
             for query, key, value, mask in zip(queries, keys, values, visible.rows(rows), strict=True)
             if query.shape[2]
         ]
-        return torch.cat([q[:0], *mixed])
+        return torch.cat([q[:0], *parts])
 
     def _heads(
         self,

@@ -31,6 +31,18 @@ class Rows:
         return cls(active.flatten(), index, index % active.shape[1], counts)
 
     @classmethod
+    def within(cls, active: Tensor, n: int) -> Rows:
+        """`n` places of each example: the True ones of `active` (B, T), which are no more, and others beside them.
+
+        Nothing is transferred to the host.
+        """
+        places = active.to(torch.uint8).topk(n, dim=1).indices.sort(dim=1).values  # (B, n)
+        starts = torch.arange(0, active.numel(), active.shape[1], device=active.device)
+        index = (places + starts[:, None]).flatten()
+        flags = torch.zeros_like(active.flatten()).index_fill_(0, index, True)
+        return cls(flags, index, places.flatten(), [n] * len(active))
+
+    @classmethod
     def whole(cls, tokens: Tensor) -> Rows:
         """All of `tokens` (B, T)."""
         index = torch.arange(tokens.numel(), device=tokens.device)
@@ -52,9 +64,12 @@ class Rows:
 
 
 def true_places(flags: Tensor, n: int) -> Tensor:
-    """The places of the `n` True flags, in order; `nonzero` would ask a GPU for their number again."""
-    if flags.device.type == "cpu":
-        return flags.nonzero().squeeze(1)
+    """The places of the `n` True flags, in order."""
+    return flags.nonzero().squeeze(1) if flags.device.type == "cpu" else found_places(flags, n)
+
+
+def found_places(flags: Tensor, n: int) -> Tensor:
+    """The same by a search, as `nonzero` would ask a GPU for their number again."""
     return torch.searchsorted(flags.cumsum(0), torch.arange(1, n + 1, device=flags.device))
 
 
@@ -80,6 +95,13 @@ class Visibility:
         if self._padding is None or not self.is_causal:
             return self._padding
         return self._padding + self._triangle
+
+    def even_rows(self, rows: Rows) -> Tensor | None:
+        """For gathered queries that are as many in each example, (B or 1, 1, n or 1, T)."""
+        if not self.is_causal:
+            return self._padding
+        causal = self._triangle.index_select(0, rows.positions).view(len(rows.counts), 1, -1, self.n_tokens)
+        return causal if self._padding is None else causal + self._padding
 
     def rows(self, rows: Rows) -> list[Tensor | None]:
         """For the gathered queries of each example, (1, 1, n or 1, T)."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import Annotated, Literal
 
@@ -37,6 +38,9 @@ class Options(RoutedOptions):
     mode: Literal["soft", "ffn", "ffn+query"] = "ffn+query"
     gate: Literal["scaled", "binary"] = "scaled"
     threshold: Annotated[Real, Field(ge=0, le=1)] = 0.5  # a token is active iff p < threshold
+    # Room of a gated block, as a share of an example's tokens: those of the least gates beyond it are halted too.
+    # Without padding all shapes are known beforehand then, and the host waits for no device.
+    capacity: Annotated[Real, Field(gt=0, le=1)] | None = None
     router_bias: Real = -1.0
     lambda_: Annotated[Real, Field(ge=0, alias="lambda")] = 0.001
     anneal_to: Annotated[Real, Field(gt=0, le=1)] = 1.0  # final gate temperature; 1 is the published gate
@@ -44,6 +48,12 @@ class Options(RoutedOptions):
     @property
     def is_skipping_tokens(self) -> bool:
         return self.execution != "masked" and self.mode != "soft"
+
+    def places(self, batch: Batch) -> int | None:
+        """Tokens of each example that a gated block runs, some in vain; None for those alone that the rule keeps."""
+        if self.capacity is None or batch.is_padded:  # with padding, what is left out would be padding
+            return None
+        return math.ceil(round(self.capacity * batch.tokens.shape[1], 6))
 
     @property
     def untrained_use(self) -> str:
@@ -102,8 +112,8 @@ class TokenSelective(Backbone):
             if routing is not None and routing.tokens is not None:
                 active = routing.tokens[:, :, layer]
                 gate = torch.ones_like(gate) if routing.gate is None else routing.gate[:, :, layer]
-            active = active | ~batch.mask
-            h, is_masked = self._gated(block, h, visible, active, gate)
+            active = self._with_room(active, gate, batch.mask) | ~batch.mask
+            h, is_masked = self._gated(block, h, visible, active, gate, self.options.places(batch))
             tokens.append(active)
             gates.append(gate)
             masked.append(is_masked)
@@ -117,7 +127,18 @@ class TokenSelective(Backbone):
     def _is_hard(self) -> bool:
         return self.options.mode != "soft" and not self.training
 
-    def _gated(self, block: Block, h: Tensor, visible: Visibility, active: Tensor, gate: Tensor) -> tuple[Tensor, bool]:
+    def _with_room(self, active: Tensor, gate: Tensor, real: Tensor) -> Tensor:
+        """Those of `active` that there is room for, by falling gate."""
+        capacity = self.options.capacity
+        if capacity is None or not self._is_hard:
+            return active
+        order = gate.masked_fill(~(active & real), -torch.inf).argsort(dim=1, descending=True, stable=True)
+        room = (capacity * real.sum(dim=1, keepdim=True)).round(decimals=6).ceil()  # (B, 1)
+        return active & (order.argsort(dim=1) < room)
+
+    def _gated(
+        self, block: Block, h: Tensor, visible: Visibility, active: Tensor, gate: Tensor, n_places: int | None
+    ) -> tuple[Tensor, bool]:
         """The states after the block, and whether `auto` had it compute everything."""
         if not self._is_hard and not (self.training and self._is_hardened):
             return block(h, visible, gate), False
@@ -127,7 +148,11 @@ class TokenSelective(Backbone):
             return block(h, visible, gate + (hard - gate).detach()), False
         if self.options.execution == "masked":
             return _masked(block, h, visible, active, scale), False
-        rows = Rows.of(active)
+        if n_places is None:
+            rows = Rows.of(active)
+        else:
+            rows = Rows.within(active, n_places)
+            scale = active.to(h.dtype) if scale is None else active * scale
         share = len(rows) / active.numel()
         if self.policy is not None and share < 1 and not self.policy.is_skipping(active.numel(), share):
             return _masked(block, h, visible, active, scale), True
@@ -192,5 +217,9 @@ def flops(config: ModelConfig, batch: Batch, routing: Routing, execution: Execut
     if execution == "auto" and routing.masked is not None:
         runs = runs | routing.masked[:, None]
     n_halted = (~runs).sum(dim=(1, 2))  # (B,)
+    n_places = options.places(batch)
+    if n_places is not None and execution != "best":
+        is_skipping = torch.ones_like(runs[:, 0, 1:]) if routing.masked is None else ~routing.masked[:, 1:]
+        n_halted = (costs.n_tokens - n_places) * is_skipping.sum(dim=1)
     spared = costs.ffn if execution != "best" and options.mode == "ffn" else costs.ffn + costs.query
     return dense - n_halted * spared

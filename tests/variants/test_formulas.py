@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 from itertools import product
 from typing import Any
@@ -34,6 +35,12 @@ for _task in ("classification", "causal_lm"):
         *("tsa", _task),  # type: ignore[arg-type]
         mode=("soft", "ffn", "ffn+query"),
         gate=("scaled", "binary"),
+        execution=ALL,
+    )
+    CASES += _grid(
+        *("tsa", _task),  # type: ignore[arg-type]
+        mode=("ffn", "ffn+query"),
+        capacity=(0.3, 0.6, 1.0),
         execution=ALL,
     )
     CASES += [
@@ -148,6 +155,20 @@ def test_nothing_and_everything_skipped(lengths: tuple[int, ...], share: float) 
         model, of = _model(case), makers.batch(case[1], lengths)
         total, taken = _counted(model, of, makers.random_routing(model.config, of, share))
         assert total == int(_formula(model, of, taken).sum())
+
+
+@pytest.mark.parametrize("mode", ["ffn", "ffn+query"])
+@pytest.mark.parametrize("capacity", [0.2, 0.5, 0.9, 1.0])
+def test_places_are_run_whether_or_not_a_token_needs_them(capacity: float, mode: str) -> None:
+    """Without padding, room for `capacity` of 8 tokens costs the same whatever is decided."""
+    model, of = _model(("tsa", "causal_lm", {"mode": mode, "capacity": capacity})), makers.batch("causal_lm", (8, 8))
+    n_left = 2 * (makers.LAYERS - 1) * (8 - math.ceil(8 * capacity))
+    spared = 4 * makers.D_MODEL * makers.D_FF
+    spared += 4 * makers.D_MODEL**2 + 4 * 8 * makers.D_MODEL if mode == "ffn+query" else 0
+    for share in (0.0, 0.5, 1.0):
+        total, routing = _counted(model, of, makers.random_routing(model.config, of, share))
+        assert total == int(_formula(model, of, routing).sum())
+        assert total == int(_formula(model, of, routing, "masked").sum()) - n_left * spared
 
 
 @pytest.mark.parametrize("bias", [-1.0, 1.0, 20.0])

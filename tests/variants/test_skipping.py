@@ -23,6 +23,10 @@ CASES: list[Case] = [
         for task, mode, gate in product(("classification", "causal_lm"), ("ffn", "ffn+query"), ("scaled", "binary"))
     ),
     *(
+        ("tsa", task, {"mode": mode, "gate": gate, "capacity": 0.6})
+        for task, mode, gate in product(("classification", "causal_lm"), ("ffn", "ffn+query"), ("scaled", "binary"))
+    ),
+    *(
         ("early_exit", task, {"criterion": criterion, "threshold": threshold})
         for task in ("classification", "causal_lm")
         for criterion, threshold in (

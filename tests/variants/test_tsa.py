@@ -6,8 +6,9 @@ from typing import Any
 
 import pytest
 import torch
+from torch._subclasses.fake_tensor import DataDependentOutputException, DynamicOutputShapeException, FakeTensorMode
 
-from effaudit.variants import dense, tsa
+from effaudit.variants import _visibility, dense, tsa
 from effaudit.variants._blocks import task_loss
 from effaudit.workload import Routing, Task
 from tests import makers
@@ -204,3 +205,48 @@ def test_a_finished_binary_gate_claims_what_it_skips(gate: str, anneal_to: float
     assert after.routing.tokens is not None
     assert torch.equal(after.routing.gate[of.mask], after.routing.tokens[of.mask].double()) is agrees
     assert torch.equal(after.logits, before.logits)
+
+
+@pytest.mark.parametrize("mode", ["ffn", "ffn+query"])
+def test_room_for_all_that_the_rule_keeps_changes_nothing(mode: str) -> None:
+    of = makers.batch("causal_lm", (8, 5, 3))
+    plain = makers.build(makers.config("tsa", "causal_lm", {"mode": mode}))
+    roomy = makers.build(makers.config("tsa", "causal_lm", {"mode": mode, "capacity": 0.99}))
+    one, other = makers.run(plain, of), makers.run(roomy, of)
+    assert one.routing.tokens is not None
+    assert not one.routing.tokens[of.mask].all()
+    assert makers.n_differing_decisions(one.routing, other.routing, of.mask) == 0
+    assert makers.distance(one.logits[of.mask], other.logits[of.mask]) < FLOAT64
+
+
+def test_beyond_the_room_those_of_the_least_gates_are_halted() -> None:
+    of = makers.batch("causal_lm", (8, 8))
+    model = makers.build(makers.config("tsa", "causal_lm", {"threshold": 1.0, "capacity": 0.5, "mode": "ffn+query"}))
+    routing = makers.run(model, of).routing
+    assert routing.tokens is not None
+    assert routing.gate is not None
+    kept, gate = routing.tokens[:, :, 1:], routing.gate[:, :, 1:]
+    assert (kept.sum(dim=1) == 4).all()
+    least_kept = gate.masked_fill(~kept, 2.0).amin(dim=1)
+    most_halted = gate.masked_fill(kept, -1.0).amax(dim=1)
+    assert (least_kept > most_halted).all()
+
+
+@pytest.mark.parametrize("mode", ["ffn", "ffn+query"])
+@pytest.mark.parametrize("gate", ["scaled", "binary"])
+def test_with_room_fixed_beforehand_the_host_waits_for_no_device(
+    mode: str, gate: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Fake tensors have no values: whatever needs one on the host raises. Places are found as on a GPU."""
+    monkeypatch.setattr(_visibility, "true_places", _visibility.found_places)
+
+    of = makers.batch("causal_lm", (8, 8))
+
+    def run(options: dict[str, Any]) -> Any:
+        with FakeTensorMode(allow_non_fake_inputs=True):
+            model = tsa.build(makers.config("tsa", "causal_lm", {"mode": mode, "gate": gate, **options})).eval()
+            return makers.run(model, of)
+
+    assert run({"capacity": 0.5}).logits.shape == (2, 8, makers.VOCAB)
+    with pytest.raises((DataDependentOutputException, DynamicOutputShapeException)):
+        run({})
