@@ -12,7 +12,7 @@ from typing import Annotated
 
 import typer
 
-from effaudit import cli_gate
+from effaudit import cli_claims, cli_gate
 from effaudit.cli_options import AuditOptions, Data, Device, Quiet, Seed, with_audit_options
 from effaudit.errors import EffauditError, is_out_of_memory
 from effaudit.streams import closed_pipe_ignored, note, say
@@ -153,6 +153,7 @@ def report(
 
 
 app.command()(cli_gate.gate)
+app.command()(cli_claims.claims)
 baseline_app.command("update")(cli_gate.baseline_update)
 
 

@@ -6,8 +6,10 @@ Every step holds a stretch of the examples at most, so that memory does not grow
 from __future__ import annotations
 
 import csv
+import gzip
 import tempfile
 import weakref
+import zlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from math import isfinite
 from pathlib import Path
@@ -214,7 +216,8 @@ class ExampleTable:
         """The heading, then the rows, each with its line."""
         assert self.path is not None, "a table in memory has all of its columns"
         try:
-            with self.path.open(encoding="utf-8", newline="") as file:
+            opened = gzip.open if self.path.suffix == ".gz" else open
+            with opened(self.path, "rt", encoding="utf-8", newline="") as file:
                 width = 0
                 for line, cells in enumerate(csv.reader(file), start=1):
                     width = width or len(cells)
@@ -225,9 +228,11 @@ class ExampleTable:
                     yield line, tuple(cells)
                 if not width:
                     raise self._damaged("it is empty")
+        except gzip.BadGzipFile as error:
+            raise self._damaged(str(error)) from error
         except OSError as error:
             raise EffauditError(f"cannot read examples `{self.path}`: {error.strerror}") from error
-        except (UnicodeDecodeError, csv.Error) as error:
+        except (UnicodeDecodeError, csv.Error, EOFError, zlib.error) as error:
             raise self._damaged(str(error)) from error
 
     def _damaged(self, why: str) -> EffauditError:

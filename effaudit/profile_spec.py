@@ -420,11 +420,14 @@ class _Loader(yaml.SafeLoader):
         return node
 
 
-def builtin_profiles() -> dict[str, Path]:
-    """The profiles that ship with effaudit, by name: in the package when installed, beside it in a checkout."""
+def builtin_profiles(folder: str = "") -> dict[str, Path]:
+    """The profiles that ship with effaudit, by name: in the package when installed, beside it in a checkout.
+
+    `folder` names one below those of `effaudit list`.
+    """
     package = Path(__file__).parent
-    folder = next((f for f in (package / "profiles", package.parent / "profiles") if f.is_dir()), None)
-    return {path.stem: path for path in sorted(folder.glob("*.yaml"))} if folder else {}
+    place = next((f for f in (package / "profiles", package.parent / "profiles") if f.is_dir()), None)
+    return {path.stem: path for path in sorted((place / folder).glob("*.yaml"))} if place else {}
 
 
 def load_profile(target: str | Path) -> AuditProfile:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from math import isclose
 from pathlib import Path
 from typing import Any, Literal
@@ -283,6 +283,16 @@ class AuditRecord(_Frozen):
                 if path.is_file():
                     self._seed_tables[row.seed] = ExampleTable(path)
         return {self.seed: main, **self._seed_tables}
+
+    def with_twins(self, others: Sequence[AuditRecord]) -> AuditRecord:
+        """The same record, with records of other seeds as its twins."""
+        rows = [
+            SeedRow(seed=other.seed, weights_sha256=other.model.weights_sha256, measurements=other.measurements)
+            for other in others
+        ]
+        record = self.model_copy(update={"seeds": tuple(rows)}).with_table(self._table)
+        record._seed_tables = {other.seed: table for other in others if (table := other.table) is not None}
+        return record
 
     def _fits(self, table: ExampleTable) -> bool:
         """Whether the rows are as many as the record's examples, with losses whose mean is the record's."""

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from math import atan, cos, inf, pi, sin, sqrt
 
 import numpy as np
 from numpy.typing import NDArray
@@ -205,3 +206,30 @@ def _interval(value: float, resampled: Floats) -> Interval:
     tail = 50 * (1 - LEVEL)
     low, high = np.percentile(resampled, [tail, 100 - tail])
     return Interval(value, float(low), float(high))
+
+
+def student_quantile(p: float, df: int) -> float:
+    """The quantile of Student's distribution for 0.5 < p < 1 and whole degrees of freedom."""
+    low, high = 0.0, 1.0
+    while _student_cdf(high, df) < p:
+        high *= 2
+        if high > 1e12:
+            return inf
+    for _ in range(80):  # halves the bracket beyond the last digit
+        middle = (low + high) / 2
+        low, high = (middle, high) if _student_cdf(middle, df) < p else (low, middle)
+    return high
+
+
+def _student_cdf(t: float, df: int) -> float:
+    """For t >= 0, by the finite series of Abramowitz and Stegun 26.7.3 and 26.7.4."""
+    angle = atan(t / sqrt(df))
+    square = cos(angle) ** 2
+    term, total = (1.0, 1.0) if df % 2 == 0 else (cos(angle), cos(angle))
+    first = 1 if df % 2 == 0 else 2
+    for k in range(first, df - 2, 2):
+        term *= square * k / (k + 1)
+        total += term
+    if df % 2 == 0:
+        return 0.5 + sin(angle) * total / 2
+    return 0.5 + (angle + (sin(angle) * total if df > 1 else 0.0)) / pi

@@ -10,10 +10,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from math import atan, cos, exp, expm1, inf, log1p, pi, sin, sqrt
+from math import exp, expm1, inf, log1p, sqrt
 from typing import Literal
 
 import numpy as np
+
+from effaudit.stats import student_quantile
 
 Finding = Literal["slower", "faster", "same"]
 
@@ -74,30 +76,3 @@ def _look(values: Sequence[float], alpha: float, tolerance: float) -> Look:
     elif -margin <= low and high <= margin:
         finding = "same"
     return Look(n, expm1(mean), expm1(low), exp(high) - 1 if high < 700 else inf, finding)
-
-
-def student_quantile(p: float, df: int) -> float:
-    """The quantile of Student's distribution for 0.5 < p < 1 and whole degrees of freedom."""
-    low, high = 0.0, 1.0
-    while _student_cdf(high, df) < p:
-        high *= 2
-        if high > 1e12:
-            return inf
-    for _ in range(80):  # halves the bracket beyond the last digit
-        middle = (low + high) / 2
-        low, high = (middle, high) if _student_cdf(middle, df) < p else (low, middle)
-    return high
-
-
-def _student_cdf(t: float, df: int) -> float:
-    """For t >= 0, by the finite series of Abramowitz and Stegun 26.7.3 and 26.7.4."""
-    angle = atan(t / sqrt(df))
-    square = cos(angle) ** 2
-    term, total = (1.0, 1.0) if df % 2 == 0 else (cos(angle), cos(angle))
-    first = 1 if df % 2 == 0 else 2
-    for k in range(first, df - 2, 2):
-        term *= square * k / (k + 1)
-        total += term
-    if df % 2 == 0:
-        return 0.5 + sin(angle) * total / 2
-    return 0.5 + (angle + (sin(angle) * total if df > 1 else 0.0)) / pi
