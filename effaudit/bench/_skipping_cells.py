@@ -14,6 +14,8 @@ from effaudit import plugins
 from effaudit.assembly import load_all
 from effaudit.break_even import calibrate_on
 from effaudit.flop_counting import count_flops
+from effaudit.meters import _heap
+from effaudit.meters._process_peak import process_peak
 from effaudit.micro_batch import choose_micro_batch
 from effaudit.profile_spec import ModelConfig, load_profile, validated
 from effaudit.variants._blocks import Backbone
@@ -46,6 +48,7 @@ class Contender:
     flops: int
     path: str
     tokens_per_pass: int | None
+    peak_bytes: int  # by which one pass over the whole batch lifts the process's peak
     masked: int | None = None  # place of its masked twin among the contenders, which it must not lose against
 
 
@@ -88,13 +91,14 @@ def drawn_batch(shape: Shape, task: Task) -> Batch:
 
 def contender(setting: str, made: Backbone, batch: Batch, routing: Routing | None = None) -> Contender:
     """A whole model at its own best micro-batch."""
-    choose_micro_batch(made, batch, routing)
 
     def run() -> object:
         with torch.inference_mode():
             return made(batch, routing)
 
-    return Contender(setting, run, _flops(run), _path(made), made.tokens_per_pass)
+    peak_bytes = _peak_bytes(run)
+    choose_micro_batch(made, batch, routing)
+    return Contender(setting, run, _flops(run), _path(made), made.tokens_per_pass, peak_bytes)
 
 
 def _path(made: Backbone) -> str:
@@ -107,6 +111,12 @@ def _chosen(made: Backbone, batch: Batch, routing: Routing) -> str:
     with torch.inference_mode():
         masked = made(batch, routing).routing.masked
     return "auto " + "".join("m" if is_masked else "s" for is_masked in masked[0].tolist())
+
+
+def _peak_bytes(run: Callable[[], object]) -> int:
+    with _heap.no_holes():
+        run()
+        return process_peak([run]).n_bytes
 
 
 def _flops(run: Callable[[], object]) -> int:
@@ -166,7 +176,7 @@ def _attention_of_dense(dense: Backbone, batch: Batch) -> Contender:
         with torch.inference_mode():
             return dense.blocks[0].attend(h, visible)
 
-    return Contender("dense", run, _flops(run), "full", None)
+    return Contender("dense", run, _flops(run), "full", None, _peak_bytes(run))
 
 
 def _attention_of(adaptive: BudgetFormer, batch: Batch, heads: Tensor, setting: str) -> Contender:
@@ -177,7 +187,7 @@ def _attention_of(adaptive: BudgetFormer, batch: Batch, heads: Tensor, setting: 
         with torch.inference_mode():
             return adaptive.attend(0, h, visible, batch, Routing(heads=heads))
 
-    return Contender(setting, run, _flops(run), "skip", None)
+    return Contender(setting, run, _flops(run), "skip", None, _peak_bytes(run))
 
 
 def drawn_heads(shape: Shape, fraction: float, is_shared: bool, seed: int = 3) -> Tensor:
@@ -259,4 +269,8 @@ def compiled(shapes: list[Shape]) -> Iterator[Match]:
             with torch.inference_mode():
                 return made(batch)
 
-        yield Match("compiled", shape, [plain, Contender("dense, torch.compile", run, plain.flops, "compiled", None)])
+        yield Match(
+            "compiled",
+            shape,
+            [plain, Contender("dense, torch.compile", run, plain.flops, "compiled", None, _peak_bytes(run))],
+        )

@@ -7,7 +7,7 @@ import json
 import sys
 import time
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from itertools import product
 from pathlib import Path
 
@@ -42,6 +42,7 @@ class Row:
     tokens_per_pass: int | None
     n_rounds: int
     masked_ratio: float | None = None  # to its masked twin
+    memory_ratio: float | None = None  # of the peaks of one pass over the whole batch
 
     @property
     def realised(self) -> float | None:
@@ -103,19 +104,16 @@ def _rows(match: Match, timing: Timing) -> list[Row]:
     times = in_turns([contender.run for contender in match.contenders], timing)
     twins = [None if one.masked is None else times[one.masked] for one in others]
     return [
-        _row(match, dense, one, times[0], seconds, masked_s)
+        replace(
+            _row(match, dense, one, times[0], seconds),
+            masked_ratio=_ratio(masked_s, seconds),
+            memory_ratio=one.peak_bytes / dense.peak_bytes if dense.peak_bytes else None,
+        )
         for one, seconds, masked_s in zip(others, times[1:], twins, strict=True)
     ]
 
 
-def _row(
-    match: Match,
-    dense: Contender,
-    one: Contender,
-    dense_s: list[float],
-    seconds: list[float],
-    masked_s: list[float] | None,
-) -> Row:
+def _row(match: Match, dense: Contender, one: Contender, dense_s: list[float], seconds: list[float]) -> Row:
     ratio = stats.ratio_interval(dense_s, seconds)
     assert ratio is not None
     return Row(
@@ -131,7 +129,6 @@ def _row(
         dense_tokens_per_pass=dense.tokens_per_pass,
         tokens_per_pass=one.tokens_per_pass,
         n_rounds=len(seconds),
-        masked_ratio=_ratio(masked_s, seconds),
     )
 
 
@@ -142,9 +139,9 @@ def _ratio(before: list[float] | None, after: list[float]) -> float | None:
 
 def table(rows: list[Row]) -> str:
     lines = [
-        "| part | shape | setting | time / dense [95 %] | FLOPs / dense | realised | time / masked | path "
-        "| tokens a pass |",
-        "|---|---|---|---|---|---|---|---|---|",
+        "| part | shape | setting | time / dense [95 %] | FLOPs / dense | realised | time / masked | memory / dense "
+        "| path | tokens a pass |",
+        "|---|---|---|---|---|---|---|---|---|---|",
     ]
     return "\n".join([*lines, *map(_line, rows)])
 
@@ -152,9 +149,9 @@ def table(rows: list[Row]) -> str:
 def _line(row: Row) -> str:
     realised = "" if row.realised is None else f"{row.realised:.2f}"
     time = f"{row.time_ratio:.3f} [{row.time_low:.3f}, {row.time_high:.3f}]"
-    masked = "" if row.masked_ratio is None else f"{row.masked_ratio:.3f}"
+    masked, memory = ("" if r is None else f"{r:.3f}" for r in (row.masked_ratio, row.memory_ratio))
     passes = f"{row.dense_tokens_per_pass or 'all'}, {row.tokens_per_pass or 'all'}"
     return (
         f"| {row.part} | {row.shape} | {row.setting} | {time} | {row.flops_ratio:.3f} | {realised} | {masked} "
-        f"| {row.path} | {passes} |"
+        f"| {memory} | {row.path} | {passes} |"
     )

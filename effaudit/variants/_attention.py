@@ -41,18 +41,20 @@ class Attention(nn.Module):
     ) -> Tensor:
         """`x` (B, T, D) to (B, T, D); `head_gate` (B, H) multiplies the heads' outputs.
 
-        `gate` multiplies what is added onto `onto`. With `rows`, only their queries: `onto` (N, D). With `groups`,
-        only the heads of each.
+        `gate` multiplies what is added onto `onto`. With `rows`, only their queries, and a copy of theirs of `onto`,
+        (N, D). With `groups`, only the heads of each.
         """
         if rows is not None:
-            return self._rows(x, visible, rows, onto, gate)
+            mixed = self._mixed_rows(*self._qkv_rows(x, rows), visible, rows)
+            return self.proj(mixed, None if onto is None else rows.take(onto), gate)
         if groups is not None:
             return self._heads(x, visible, groups, head_gate, onto)
-        q, k, v = self.qkv(x).chunk(3, dim=-1)
-        return self.proj(self._mixed(q, k, v, visible, head_gate), onto, gate)
+        mixed = self._mixed(self.qkv(x).chunk(3, dim=-1), visible, head_gate)
+        return self.proj(mixed, onto, gate)
 
-    def _mixed(self, q: Tensor, k: Tensor, v: Tensor, visible: Visibility, head_gate: Tensor | None) -> Tensor:
+    def _mixed(self, qkv: Sequence[Tensor], visible: Visibility, head_gate: Tensor | None) -> Tensor:
         """Values mixed by scores, all (B, T, k * dh); `head_gate` (B, k)."""
+        q, k, v = qkv
         if is_inference(self, q) and is_usable(q, self.head_dim):
             mixed = row_attention(q, k, v, self.head_dim, visible.is_causal, real=visible.keys)
             if head_gate is not None:
@@ -69,12 +71,12 @@ class Attention(nn.Module):
     def _split(self, x: Tensor) -> Tensor:
         return x.unflatten(-1, (-1, self.head_dim)).transpose(1, 2)  # (B, H, T, dh)
 
-    def _rows(self, x: Tensor, visible: Visibility, rows: Rows, onto: Tensor | None, gate: Tensor | None) -> Tensor:
-        """Keys and values come from all tokens, as a cache of them needs."""
+    def _qkv_rows(self, x: Tensor, rows: Rows) -> tuple[Tensor, Tensor, Tensor]:
+        """Queries (N, D), and keys and values (B, T, D) of all tokens, as a cache of them needs."""
         width = self.n_heads * self.head_dim
-        q = F.linear(x.view(-1, x.shape[2]).index_select(0, rows.index), self.qkv.weight[:width])  # (N, D)
+        q = F.linear(rows.take(x), self.qkv.weight[:width])
         k, v = F.linear(x, self.qkv.weight[width:]).chunk(2, dim=-1)
-        return self.proj(self._mixed_rows(q, k, v, visible, rows), onto, gate)
+        return q, k, v
 
     def _mixed_rows(self, q: Tensor, k: Tensor, v: Tensor, visible: Visibility, rows: Rows) -> Tensor:
         if is_inference(self, q) and is_usable(q, self.head_dim):
@@ -104,9 +106,8 @@ class Attention(nn.Module):
         """Examples are taken together by their number of heads for the scores, by their set for the projections."""
         onto = torch.zeros_like(x) if onto is None else onto
         for group in groups:
-            q, k, v = self._qkv_of(x, group).unbind(2)
             chosen = None if gate is None else gate.index_select(0, group.examples).gather(1, group.heads)  # (b, k)
-            mixed = self._mixed(q, k, v, visible.select(group.examples), chosen)
+            mixed = self._mixed(self._qkv_of(x, group).unbind(2), visible.select(group.examples), chosen)
             self._project(mixed.to(onto.dtype), group, onto)
         return onto
 

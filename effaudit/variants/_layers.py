@@ -23,11 +23,14 @@ class FeedForward(nn.Module):
         self.down = Residual(d_ff, d_model)
         self.dropout = nn.Dropout(dropout)
 
-    def forward(self, x: Tensor, onto: Tensor | None = None, gate: Tensor | None = None) -> Tensor:
-        """With `onto`, outputs times `gate` are added onto it in place, without dropout; no gradient flows then."""
+    def forward(self, h: Tensor, norm: nn.Module, onto: Tensor | None = None, gate: Tensor | None = None) -> Tensor:
+        """Of `norm(h)`, which is not held beyond the first layer: the second needs as much room.
+
+        With `onto`, outputs times `gate` are added onto it in place, without dropout; no gradient flows then.
+        """
         if onto is not None:
-            return self.down(self.up(x), onto, gate)
-        return self.dropout(self.down(self.dropout(self.up(x))))
+            return self.down(self.up(norm(h)), onto, gate)
+        return self.dropout(self.down(self.dropout(self.up(norm(h)))))
 
 
 class Block(nn.Module):
@@ -81,31 +84,24 @@ class Block(nn.Module):
     def feed(self, h: Tensor, gate: Tensor | None = None) -> Tensor:
         """`h` with the FFN times `gate` (…) added; in inference the same tensor."""
         if is_inference(self, h):
-            return self.ffn(self.norm2(h), onto=h, gate=gate)
-        fed = self.ffn(self.norm2(h))
+            return self.ffn(h, self.norm2, onto=h, gate=gate)
+        fed = self.ffn(h, self.norm2)
         return h + (fed if gate is None else gate[..., None] * fed)
 
     def _skip(self, h: Tensor, visible: Visibility, rows: Rows, gate: Tensor | None, is_attention_kept: bool) -> Tensor:
-        if is_inference(self, h) and is_attention_kept:
-            return self._skip_feeding(h, visible, rows, gate)
-        flat = (h if is_inference(self, h) else h.clone()).view(-1, h.shape[2])
-        kept = flat.index_select(0, rows.index)  # (N, D)
         factor = None if gate is None else gate.flatten().index_select(0, rows.index)  # (N,)
-        normed = self.norm1(h)
-        if is_inference(self, h):
-            kept = self.attn(normed, visible, onto=kept, gate=factor, rows=rows)
+        if is_attention_kept:
+            runs = rows.flags.view(h.shape[:2]).to(h.dtype)
+            flat = self.attend(h, visible, runs if gate is None else runs * gate).view(-1, h.shape[2])
+            kept = flat.index_select(0, rows.index)  # (N, D)
         else:
-            attended = self.attn(normed, visible, rows=None if is_attention_kept else rows)
-            if is_attention_kept:
-                attended = attended.flatten(0, 1).index_select(0, rows.index)
-            kept = kept + (attended if factor is None else factor[:, None] * attended)
+            flat = (h if is_inference(self, h) else h.clone()).view(-1, h.shape[2])
+            kept = self._attend_rows(h, visible, rows, factor)
         return flat.index_copy_(0, rows.index, self.feed(kept, factor)).view_as(h)
 
-    def _skip_feeding(self, h: Tensor, visible: Visibility, rows: Rows, gate: Tensor | None) -> Tensor:
-        """Attention is added to all tokens in place, and those left out get back what they were."""
-        flat, rest = h.view(-1, h.shape[2]), rows.rest
-        before = flat.index_select(0, rest)
-        self.attend(h, visible, gate)
-        factor = None if gate is None else gate.flatten().index_select(0, rows.index)
-        fed = self.feed(flat.index_select(0, rows.index), factor)
-        return flat.index_copy_(0, rows.index, fed).index_copy_(0, rest, before).view_as(h)
+    def _attend_rows(self, h: Tensor, visible: Visibility, rows: Rows, factor: Tensor | None) -> Tensor:
+        """(N, D) the gathered tokens with their attention added."""
+        if is_inference(self, h):
+            return self.attn(self.norm1(h), visible, onto=h, gate=factor, rows=rows)
+        attended = self.attn(self.norm1(h), visible, rows=rows)
+        return rows.take(h) + (attended if factor is None else factor[:, None] * attended)

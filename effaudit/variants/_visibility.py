@@ -52,11 +52,6 @@ class Rows:
     def __len__(self) -> int:
         return len(self.index)
 
-    @property
-    def rest(self) -> Tensor:
-        """(B*T - N,) the other places."""
-        return true_places(~self.flags, len(self.flags) - len(self))
-
     def take(self, h: Tensor) -> Tensor:
         """(N, …) of `h` (B, T, …); `h` itself, flattened, where they are all."""
         flat = h.flatten(0, 1)

@@ -192,6 +192,7 @@ class EarlyExit(Backbone):
             stay = Rows.of(here.view_as(batch.mask))  # the one transfer to the host
             self._record(ledger, tested, layer, true_places(leaves, n_here - len(stay)), logits)
             n_here = len(stay)
+            del tested, logits  # the next block needs the room
             if self.options.is_skipping_tokens:
                 rows = stay
         return ledger
@@ -297,7 +298,8 @@ class EarlyExit(Backbone):
 
 def _masked(block: Block, h: Tensor, visible: Visibility, here: Tensor) -> Tensor:
     """`h` (B, T, D) with the block's changes where `here`, flattened or not, says so."""
-    return torch.where(here.view(h.shape[:2])[..., None], block(h.clone(), visible), h)
+    changed: Tensor = block(h, visible, here.view(h.shape[:2]).to(h.dtype))
+    return changed
 
 
 def build(config: ModelConfig) -> EarlyExit:

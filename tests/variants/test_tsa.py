@@ -89,7 +89,7 @@ def test_equals_the_equations(mode: str, gate: str) -> None:
                 factor = factor * soft * (1 if mode == "soft" else active)
             mixed = attention_by_hand(block.attn, block.norm1(h), of, is_causal=True)
             h = h + factor[..., None] * block.attn.proj(mixed.transpose(1, 2).flatten(2))
-            h = h + factor[..., None] * block.ffn(block.norm2(h))
+            h = h + factor[..., None] * block.ffn(h, block.norm2)
         logits = model.head(h, of.mask)
     assert makers.distance(output.logits[of.mask], logits[of.mask]) < FLOAT64
 
