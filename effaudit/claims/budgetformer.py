@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from effaudit import denominators, difficulty
+from effaudit import denominators, difficulty, units
 from effaudit.claims.evidence import Estimate, Evidence, Records, claimed, soft, value
 from effaudit.claims.points import against_dense, measured, points_table
 from effaudit.claims.verdict import NOT_AUDITED, Bounds, Finding, finding
@@ -17,6 +17,7 @@ IDENTICAL = 1e-5  # by which losses of one and the same function may differ, nat
 
 PUBLISHED, HELD = "published", "target"  # the hinge of the paper; budgets held near 0.3, matched to `static`
 FIXED = ("fixed_0.1", "fixed_0.25", "fixed_0.5", "fixed_1")
+WHOLES = {"attention core": "scores and mix", "attention": "the attention layer", "whole model": "the model"}
 ACCURACY, HEADS = "quality.accuracy", "routing.head_fraction"
 
 
@@ -101,7 +102,7 @@ def _cost_is_s(evidence: Evidence, subject: str, of: denominators.Whole) -> Find
     s = evidence.over_seeds(lambda r: value(r, PUBLISHED, "routing.budget"), "share")
     return finding(
         subject,
-        "the cost ratio is about s",
+        f"the cost ratio of {WHOLES[of]} is about s",
         f"{PAPER}, complexity",
         Bounds(-AS_S, AS_S),
         ours=(f"FLOPs ratio of {of}, less s", evidence.over_seeds(lambda r: ratio(r, of), "points")),
@@ -113,7 +114,7 @@ def _cost_is_s(evidence: Evidence, subject: str, of: denominators.Whole) -> Find
 def _saves_flops(evidence: Evidence, subject: str, share: float) -> Finding:
     return finding(
         subject,
-        f"saves {share:.1%} of the FLOPs",
+        f"saves {units.percent(share)} of the FLOPs",
         f"{PAPER}, table II",
         Bounds(high=SLACK - share),
         ours=("executed, against dense", against_dense(evidence, "flops.executed")(PUBLISHED)),

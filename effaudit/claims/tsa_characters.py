@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
+from effaudit import units
 from effaudit.claims.evidence import Estimate, Evidence, Records, change, claimed, interpolated, soft, value
 from effaudit.claims.points import against_dense, measured, points_table
 from effaudit.claims.verdict import NOT_AUDITED, Bounds, Finding, finding
@@ -46,7 +47,7 @@ def findings(evidence: Evidence, subject: str = "TSA, Tiny-Shakespeare") -> list
 def _skips(evidence: Evidence, subject: str) -> Finding:
     return finding(
         subject,
-        f"skips {PUBLISHED_SKIPS:.1%} of the token-layer operations",
+        f"skips {units.percent(PUBLISHED_SKIPS)} of the token-layer operations",
         "TSA, table 2",
         Bounds(low=PUBLISHED_SKIPS - SHARE_SLACK),
         ours=("skipped by the hard rule", evidence.over_seeds(lambda r: value(r, PUBLISHED, SAVED), "share")),
@@ -57,7 +58,7 @@ def _skips(evidence: Evidence, subject: str) -> Finding:
 def _loss(evidence: Evidence, subject: str) -> Finding:
     return finding(
         subject,
-        f"at {PUBLISHED_LOSS:+.1%} loss",
+        f"at {units.signed_percent(PUBLISHED_LOSS)} loss",
         "TSA, table 2",
         Bounds(high=PUBLISHED_LOSS + LOSS_SLACK),
         ours=("loss of hard gates, against dense", evidence.paired("dense", PUBLISHED, LOSS, "change")),
@@ -78,7 +79,7 @@ def _beats_exits(evidence: Evidence, subject: str, model: str) -> Finding:
     by_flops = _beside_curve(evidence, model, EXITS, flops)
     return finding(
         subject,
-        f"{BETTER_THAN_EXITS:.2%} better than early exit at matched alpha",
+        f"{units.percent(BETTER_THAN_EXITS, 2)} better than early exit at matched alpha",
         "TSA, table 4",
         Bounds(high=0.0),
         ours=("loss of hard gates against early exit at equal skipped operations", ours),

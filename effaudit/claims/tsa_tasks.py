@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
+from effaudit import units
 from effaudit.claims.evidence import (
     Estimate,
     Evidence,
@@ -73,7 +74,7 @@ def _skips(task: Task) -> Finding:
     share = PUBLISHED_SKIPS[task.name]
     return finding(
         f"TSA, {task.name}",
-        f"skips {share:.1%} of the token-layer operations",
+        f"skips {units.percent(share)} of the token-layer operations",
         "TSA, table 1",
         Bounds(low=share - SLACK),
         ours=("skipped by the hard rule", task.share(PUBLISHED, SAVED)),

@@ -77,7 +77,7 @@ def synthetic(hard: float, alpha_soft: float, born: float = 0.73, accuracy: floa
 
 def test_a_soft_claim_that_no_hard_gate_keeps_does_not_hold() -> None:
     found = tsa_tasks.findings(synthetic(hard=1.0, alpha_soft=0.341), synthetic(hard=1.0, alpha_soft=0.73))
-    skips = row(found, "54.9%", "copy")
+    skips = row(found, "54.9 %", "copy")
     assert skips.verdict == "does not hold"
     assert skips.ours == "skipped by the hard rule: 0.0 % [0.0, 0.0]"
     assert skips.theirs is not None
@@ -86,8 +86,8 @@ def test_a_soft_claim_that_no_hard_gate_keeps_does_not_hold() -> None:
 
 def test_what_is_really_skipped_holds() -> None:
     found = tsa_tasks.findings(synthetic(hard=0.3, alpha_soft=0.3), synthetic(hard=0.72, alpha_soft=0.72))
-    assert row(found, "54.9%", "copy").verdict == "holds"
-    assert row(found, "22.5%", "sort").verdict == "holds"
+    assert row(found, "54.9 %", "copy").verdict == "holds"
+    assert row(found, "22.5 %", "sort").verdict == "holds"
     assert row(found, "harder task", "lambda 0.01").verdict == "holds"
     assert row(found, "no accuracy", "sort").verdict == "holds"
 
@@ -270,7 +270,7 @@ def test_the_cost_of_the_whole_is_not_s_where_that_of_a_part_is() -> None:
 
 def test_savings_of_flops_that_cost_energy() -> None:
     found = budgetformer.findings(texts({}), "AG News")
-    assert row(found, "2.7% of the FLOPs").verdict == "holds"
+    assert row(found, "2.7 % of the FLOPs").verdict == "holds"
     assert row(found, "saves CO2").verdict == "does not hold"
 
 
