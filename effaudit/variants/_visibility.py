@@ -20,15 +20,15 @@ class Rows:
 
     flags: Tensor  # (B*T,) bool
     index: Tensor  # (N,) into B*T
-    positions: Tensor  # (N,) into T
-    counts: list[int]  # per example, its part of the N
+    n_tokens: int  # T
 
     @classmethod
     def of(cls, active: Tensor) -> Rows:
         """The True places of `active` (B, T); one transfer to the host, which the algorithm needs."""
+        if active.device.type == "cpu":
+            return cls(active.flatten(), active.flatten().nonzero().squeeze(1), active.shape[1])
         counts = active.sum(dim=1).tolist()
-        index = true_places(active.flatten(), sum(counts))
-        return cls(active.flatten(), index, index % active.shape[1], counts)
+        return cls(active.flatten(), true_places(active.flatten(), sum(counts)), active.shape[1])._counted(counts)
 
     @classmethod
     def within(cls, active: Tensor, n: int) -> Rows:
@@ -40,14 +40,30 @@ class Rows:
         starts = torch.arange(0, active.numel(), active.shape[1], device=active.device)
         index = (places + starts[:, None]).flatten()
         flags = torch.zeros_like(active.flatten()).index_fill_(0, index, True)
-        return cls(flags, index, places.flatten(), [n] * len(active))
+        return cls(flags, index, active.shape[1])._counted([n] * len(active))
 
     @classmethod
     def whole(cls, tokens: Tensor) -> Rows:
         """All of `tokens` (B, T)."""
         index = torch.arange(tokens.numel(), device=tokens.device)
         everyone = torch.ones_like(index, dtype=torch.bool)
-        return cls(everyone, index, index % tokens.shape[1], [tokens.shape[1]] * tokens.shape[0])
+        return cls(everyone, index, tokens.shape[1])._counted([tokens.shape[1]] * tokens.shape[0])
+
+    def _counted(self, counts: list[int]) -> Rows:
+        """The same, its counts known already."""
+        self.__dict__["counts"] = counts
+        return self
+
+    @cached_property
+    def counts(self) -> list[int]:
+        """Per example, its part of the N."""
+        counts: list[int] = self.flags.view(-1, self.n_tokens).sum(dim=1).tolist()
+        return counts
+
+    @cached_property
+    def positions(self) -> Tensor:
+        """(N,) into T."""
+        return self.index % self.n_tokens
 
     def __len__(self) -> int:
         return len(self.index)

@@ -112,7 +112,9 @@ class TokenSelective(Backbone):
             if routing is not None and routing.tokens is not None:
                 active = routing.tokens[:, :, layer]
                 gate = torch.ones_like(gate) if routing.gate is None else routing.gate[:, :, layer]
-            active = self._with_room(active, gate, batch.mask) | ~batch.mask
+            active = self._with_room(active, gate, batch.mask)
+            if batch.is_padded:
+                active = active | ~batch.mask
             h, is_masked = self._gated(block, h, visible, active, gate, self.options.places(batch))
             tokens.append(active)
             gates.append(gate)
