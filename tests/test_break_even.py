@@ -12,7 +12,7 @@ from effaudit import break_even
 from effaudit.break_even import ROUNDS, calibrate, calibrate_on
 from effaudit.workload import Batch
 from tests import makers
-from tests.fakes_machine import workload
+from tests.fakes import workload
 
 
 def work_of(variant: str, task: Any, batches: list[Batch], **options: Any) -> Any:

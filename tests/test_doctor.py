@@ -6,7 +6,7 @@ import torch
 from effaudit import device, doctor, plugins
 from effaudit.meters import _codecarbon, _load, _nvml, _process_peak, _rapl
 from effaudit.meters._sources import Sources
-from tests.fakes_machine import nvml, powercap
+from tests.fakes import nvml, powercap
 
 FIND_COUNTERS = _rapl.find_counters
 MODEL = Sources(found=(_codecarbon.Processor(8.0, 2, "TDP of a table"),))

@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from effaudit import peak
-from tests.fakes_machine import CPU, FakeAccelerator, FakeClock
+from tests.fakes import CPU, FakeAccelerator, FakeClock
 from tests.fakes_records import figure
 
 PEAK = 1e11

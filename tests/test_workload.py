@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from effaudit.errors import EffauditError
-from tests.fakes_machine import CPU, Scripted, batch, workload
+from tests.fakes import CPU, Scripted, batch, workload
 
 MESSAGE = "The operator 'aten::_foo' is not currently implemented for the MPS device. If you want this op, see GitHub."
 

@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections import Counter
 
 from effaudit.claims.results import Results
-from effaudit.claims.verdict import Finding
+from effaudit.claims.verdict import Finding, Verdict
 from effaudit.renderers._cells import NOTHING
 from effaudit.renderers._layout import wrap
 from effaudit.renderers.markdown import escape
 
 HEADS = ("claim", "source", "by its own definition", "as audited", "seeds", "verdict")
+_TALLIED: dict[Verdict, str] = {"holds": "hold", "does not hold": "do not hold", "cannot be told": "cannot be told"}
 LEGEND = (
     "Figures are means over seeds with 95 % intervals, of quality paired by seed and example. The verdict is on the "
     "figure as audited: it holds where the whole interval does, and cannot be told where the interval reaches to both "
@@ -21,7 +22,7 @@ LEGEND = (
 def tally(results: Results) -> str:
     """How many claims hold, in words."""
     counts = Counter(finding.verdict for finding in results.findings)
-    return ", ".join(f"{counts[verdict]} {verdict}" for verdict in ("holds", "does not hold", "cannot be told"))
+    return ", ".join(f"{counts[verdict]} {words}" for verdict, words in _TALLIED.items())
 
 
 def console(results: Results) -> str:

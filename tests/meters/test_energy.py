@@ -16,7 +16,7 @@ from effaudit.errors import EffauditError
 from effaudit.meters import _codecarbon, _load, _nvml, energy, latency, memory
 from effaudit.meters._instruments import Instruments
 from effaudit.profile_spec import AuditSpec
-from tests.fakes_machine import FakeClock, FakeCounter, batch, nvml, workload
+from tests.fakes import FakeClock, FakeCounter, batch, nvml, workload
 
 LOAD_W = 30.0  # idle is 10 W
 

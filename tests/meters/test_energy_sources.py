@@ -14,7 +14,7 @@ import torch
 
 from effaudit.meters import _codecarbon, _instruments, _nvml, _rapl
 from effaudit.meters._sources import Sources
-from tests.fakes_machine import FakeClock, FakeCodecarbon, nvml, powercap, use
+from tests.fakes import FakeClock, FakeCodecarbon, nvml, powercap, use
 
 CUDA = torch.device("cuda")
 CPU = torch.device("cpu")

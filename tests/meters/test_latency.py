@@ -10,7 +10,7 @@ import torch
 from effaudit.meters import _load, _turns, energy, latency, memory
 from effaudit.meters._instruments import Instruments
 from effaudit.profile_spec import AuditSpec
-from tests.fakes_machine import FakeAccelerator, FakeClock, FakeCounter, batch, workload
+from tests.fakes import FakeAccelerator, FakeClock, FakeCounter, batch, workload
 
 SPEC = AuditSpec(rounds=2, max_seconds=20)
 

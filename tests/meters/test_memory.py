@@ -13,7 +13,7 @@ from torch import nn
 
 from effaudit.meters import _heap, _process_peak, memory
 from effaudit.profile_spec import AuditSpec
-from tests.fakes_machine import FakeAllocator, FakeMpsAllocator, batch, workload
+from tests.fakes import FakeAllocator, FakeMpsAllocator, batch, workload
 
 MIB = 2**20
 linux = pytest.mark.skipif(not _process_peak.can_reset_peak(), reason="the kernel has no peak that can be reset")

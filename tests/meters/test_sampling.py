@@ -7,7 +7,7 @@ import pytest
 
 from effaudit.errors import EffauditError
 from effaudit.meters import _sampling
-from tests.fakes_machine import batch, workload
+from tests.fakes import batch, workload
 
 IDLE = lambda _: None  # noqa: E731
 
