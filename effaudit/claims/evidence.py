@@ -14,13 +14,14 @@ from effaudit.record import AuditRecord
 
 # share: 0.1 is 10 %. change: of a ratio, -0.1 is 10 % less. points: a difference of two shares. plain: as it is.
 Scale = Literal["share", "change", "points", "plain"]
+MIN_SEEDS = 3  # fewer are an anecdote, and Student's interval of two tells nothing
 Records = Mapping[str, AuditRecord]  # of one seed, by the model's name
 Figure = Callable[[Records], float | None]
 
 
 @dataclass(frozen=True)
 class Estimate:
-    """The mean of a figure over `n` seeds with its 95 % interval, which one seed alone does not have."""
+    """The mean of a figure over `n` seeds with its 95 % interval, which fewer than MIN_SEEDS do not have."""
 
     value: float
     interval: tuple[float, float] | None
@@ -85,10 +86,11 @@ def mean_of(found: Iterable[float | None], scale: Scale) -> Estimate | None:
     if not values:
         return None
     mean = float(np.mean(values))
-    if len(values) == 1:
-        return Estimate(mean, None, 1, scale)
+    if len(values) < MIN_SEEDS:
+        return Estimate(mean, None, len(values), scale)
     half = stats.student_quantile(0.975, len(values) - 1) * float(np.std(values, ddof=1)) / len(values) ** 0.5
-    return Estimate(mean, (mean - half, mean + half), len(values), scale)
+    ends = (mean - half, mean + half)
+    return Estimate(mean, (max(ends[0], 0.0), min(ends[1], 1.0)) if scale == "share" else ends, len(values), scale)
 
 
 def value(records: Records, model: str, name: str) -> float | None:

@@ -5,10 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-from effaudit.claims.evidence import Estimate
+from effaudit.claims.evidence import MIN_SEEDS, Estimate
 
 Verdict = Literal["holds", "does not hold", "cannot be told"]
-MIN_SEEDS = 3  # fewer are an anecdote
 NOT_AUDITED = "not audited yet"
 ALL = float("inf")
 

@@ -31,8 +31,17 @@ def test_the_mean_over_seeds_has_students_interval() -> None:
     assert found.interval == pytest.approx((low, high))
 
 
-def test_one_seed_has_no_interval_and_none_no_figure() -> None:
+def test_a_share_ends_where_there_are_no_more() -> None:
+    found = mean_of([0.99, 0.9, 1.0], "share")
+    assert found is not None
+    assert found.interval is not None
+    assert found.interval[0] < 0.9
+    assert found.interval[1] == 1.0
+
+
+def test_too_few_seeds_have_no_interval_and_none_no_figure() -> None:
     assert mean_of([0.2, None], "share") == Estimate(0.2, None, 1, "share")
+    assert mean_of([0.25, 0.75], "plain") == Estimate(0.5, None, 2, "plain")
     assert mean_of([None], "share") is None
 
 
