@@ -37,9 +37,9 @@ def findings(profiles: Mapping[str, Evidence]) -> list[Finding]:
 
 
 def _is_measured(groups: list[list[Records]]) -> bool:
-    """Whether any energy is a counter's."""
+    """Whether all energy is a counter's."""
     found = [r.get(ENERGY) for group in groups for records in group for r in records.values()]
-    return any(m is not None and m.source == "measured" for m in found)
+    return all(m.source == "measured" for m in found if m is not None and m.value is not None)
 
 
 def _gap(group: list[Records], name: str) -> float | None:

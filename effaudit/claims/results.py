@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from effaudit.claims import budgetformer, carbon, tsa_characters, tsa_tasks
 from effaudit.claims.evidence import Evidence
@@ -63,7 +63,7 @@ def _at_published_size(name: str, evidence: Evidence) -> list[Finding]:
         return [Finding(subject, claims, "", None, None, 0, "cannot be told", reason)]
     if name.startswith("tsa"):
         return tsa_characters.findings(evidence, subject)
-    return budgetformer.findings(evidence, "AG News")
+    return [replace(f, subject=f"{f.subject}, published size") for f in budgetformer.findings(evidence, "AG News")]
 
 
 def _has_figures(table: Table) -> bool:

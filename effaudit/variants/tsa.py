@@ -112,10 +112,11 @@ class TokenSelective(Backbone):
             if routing is not None and routing.tokens is not None:
                 active = routing.tokens[:, :, layer]
                 gate = torch.ones_like(gate) if routing.gate is None else routing.gate[:, :, layer]
-            active = self._with_room(active, gate, batch.mask)
+            n_places = self.options.places(batch)
+            active = self._with_room(active, gate, batch.mask, n_places)
             if batch.is_padded:
                 active = active | ~batch.mask
-            h, is_masked = self._gated(block, h, visible, active, gate, self.options.places(batch))
+            h, is_masked = self._gated(block, h, visible, active, gate, n_places)
             tokens.append(active)
             gates.append(gate)
             masked.append(is_masked)
@@ -129,14 +130,16 @@ class TokenSelective(Backbone):
     def _is_hard(self) -> bool:
         return self.options.mode != "soft" and not self.training
 
-    def _with_room(self, active: Tensor, gate: Tensor, real: Tensor) -> Tensor:
+    def _with_room(self, active: Tensor, gate: Tensor, real: Tensor, n_places: int | None) -> Tensor:
         """Those of `active` that there is room for, by falling gate."""
         capacity = self.options.capacity
         if capacity is None or not self._is_hard:
             return active
         order = gate.masked_fill(~(active & real), -torch.inf).argsort(dim=1, descending=True, stable=True)
-        room = (capacity * real.sum(dim=1, keepdim=True)).round(decimals=6).ceil()  # (B, 1)
-        return active & (order.argsort(dim=1) < room)
+        places = order.argsort(dim=1)
+        if n_places is not None:
+            return active & (places < n_places)
+        return active & (places < (capacity * real.sum(dim=1, keepdim=True)).round(decimals=6).ceil())
 
     def _gated(
         self, block: Block, h: Tensor, visible: Visibility, active: Tensor, gate: Tensor, n_places: int | None

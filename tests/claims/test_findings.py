@@ -312,6 +312,11 @@ def test_energy_that_was_modelled_from_time_tells_nothing() -> None:
     assert (claim.verdict, claim.reason) == ("cannot be told", carbon.MODELLED)
 
 
+def test_energy_that_was_modelled_in_part_tells_nothing_either() -> None:
+    (claim,) = carbon.findings({"one": modelled("measured"), "other": modelled("modelled")})
+    assert (claim.verdict, claim.reason) == ("cannot be told", carbon.MODELLED)
+
+
 def test_without_any_audit_every_claim_says_so() -> None:
     nothing = Evidence({})
     found = [

@@ -250,3 +250,13 @@ def test_with_room_fixed_beforehand_the_host_waits_for_no_device(
     assert run({"capacity": 0.5}).logits.shape == (2, 8, makers.VOCAB)
     with pytest.raises((DataDependentOutputException, DynamicOutputShapeException)):
         run({})
+
+
+@pytest.mark.parametrize(("capacity", "n_tokens"), [(0.6, 5), (0.7, 10), (0.1, 30), (0.55, 100), (0.29, 100)])
+def test_as_many_run_as_there_are_places_whatever_the_rounding(capacity: float, n_tokens: int) -> None:
+    of = makers.batch("causal_lm", (n_tokens, n_tokens))
+    options = {"threshold": 1.0, "capacity": capacity}
+    model = makers.build(makers.config("tsa", "causal_lm", options, max_tokens=n_tokens))
+    routing = makers.run(model, of).routing
+    assert routing.tokens is not None
+    assert (routing.tokens[:, :, 1:].sum(dim=1) == round(capacity * n_tokens)).all()
