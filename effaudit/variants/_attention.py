@@ -12,6 +12,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from effaudit.row_attention import is_usable, row_attention
+from effaudit.variants._dropout import Dropout
 from effaudit.variants._head_sets import HeadGroup
 from effaudit.variants._linear import Residual, is_inference
 from effaudit.variants._visibility import Rows, Visibility
@@ -25,7 +26,8 @@ class Attention(nn.Module):
 
     def __init__(self, d_model: int, n_heads: int, head_dim: int, dropout: float) -> None:
         super().__init__()
-        self.n_heads, self.head_dim, self.dropout = n_heads, head_dim, dropout
+        self.n_heads, self.head_dim = n_heads, head_dim
+        self.dropout = Dropout(dropout)
         self.qkv = nn.Linear(d_model, 3 * n_heads * head_dim, bias=False)
         self.proj = Residual(n_heads * head_dim, d_model, bias=False)
 
@@ -60,13 +62,21 @@ class Attention(nn.Module):
             if head_gate is not None:
                 mixed.unflatten(2, (-1, self.head_dim)).mul_(head_gate[:, None, :, None])
             return mixed
-        is_causal = visible.is_causal and visible.mask is None
-        dropout = self.dropout if self.training else 0.0
         q, k, v = (self._split(x) for x in (q, k, v))
-        mixed = F.scaled_dot_product_attention(q, k, v, visible.mask, dropout, is_causal)
+        if self.training and q.device.type == "cpu" and (self.dropout.p or torch.is_autocast_enabled("cpu")):
+            mixed = self._mixed_by_steps(q, k, v, visible)
+        else:
+            is_causal, dropout = visible.is_causal and visible.mask is None, self.dropout.p if self.training else 0.0
+            mixed = F.scaled_dot_product_attention(q, k, v, visible.mask, dropout, is_causal)
         if head_gate is not None:
             mixed = mixed * head_gate[:, :, None, None]
         return mixed.transpose(1, 2).flatten(2)
+
+    def _mixed_by_steps(self, q: Tensor, k: Tensor, v: Tensor, visible: Visibility) -> Tensor:
+        """The same where torch's own op is several times slower on a CPU: with dropout, or in bfloat16 backward."""
+        scores = (q * self.head_dim**-0.5) @ k.transpose(-1, -2)  # (B, k, T, T)
+        mixed: Tensor = self.dropout((scores + visible.added).softmax(dim=-1)) @ v
+        return mixed
 
     def _split(self, x: Tensor) -> Tensor:
         return x.unflatten(-1, (-1, self.head_dim)).transpose(1, 2)  # (B, H, T, dh)

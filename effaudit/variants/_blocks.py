@@ -17,6 +17,7 @@ from pydantic import Field
 from torch import Tensor, nn
 
 from effaudit.profile_spec import Integer, ModelConfig, Spec
+from effaudit.variants._dropout import Dropout
 from effaudit.variants._layers import Block
 from effaudit.variants._passes import joined, part
 from effaudit.variants._policy import Policy
@@ -66,7 +67,7 @@ class Backbone(nn.Module):
         self.tokens_per_pass: int | None = None if asked == "auto" else asked  # None takes a batch as a whole
         self.embed = nn.Embedding(config.vocab_size, config.d_model)
         self.position = nn.Embedding(config.max_tokens, config.d_model)
-        self.dropout = nn.Dropout(config.dropout)
+        self.dropout = Dropout(config.dropout)
         counts = heads_per_layer or [config.n_heads] * config.n_layers
         self.blocks = nn.ModuleList(Block(config, n) for n in counts)  # type: ignore[assignment]
         self.norm = nn.LayerNorm(config.d_model)

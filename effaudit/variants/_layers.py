@@ -11,6 +11,7 @@ from torch import Tensor, nn
 
 from effaudit.profile_spec import ModelConfig
 from effaudit.variants._attention import Attention
+from effaudit.variants._dropout import Dropout
 from effaudit.variants._head_sets import HeadGroup
 from effaudit.variants._linear import ActivatedLinear, Residual, is_inference
 from effaudit.variants._visibility import Rows, Visibility, true_places
@@ -25,7 +26,7 @@ class FeedForward(nn.Module):
         super().__init__()
         self.up = ActivatedLinear(d_model, d_ff, "gelu")
         self.down = Residual(d_ff, d_model)
-        self.dropout = nn.Dropout(dropout)
+        self.dropout = Dropout(dropout)
 
     def forward(self, h: Tensor, norm: nn.Module, onto: Tensor | None = None, gate: Tensor | None = None) -> Tensor:
         """Of `norm(h)`, which is not held beyond the first layer: the second needs as much room.

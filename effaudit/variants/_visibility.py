@@ -107,6 +107,13 @@ class Visibility:
             return self._padding
         return self._padding + self._triangle
 
+    @property
+    def added(self) -> Tensor | float:
+        """The same where nothing else says that it is causal."""
+        if self.mask is None:
+            return self._triangle if self.is_causal else 0.0
+        return self.mask
+
     def even_rows(self, rows: Rows) -> Tensor | None:
         """For gathered queries that are as many in each example, (B or 1, 1, n or 1, T)."""
         if not self.is_causal:
