@@ -160,6 +160,12 @@ def is_virtual() -> bool:
     return "hypervisor" in _cpuinfo().get("flags", "").split()
 
 
+def is_intel() -> bool:
+    """Whether Intel made the CPU."""
+    vendor = _cpuinfo().get("vendor_id")
+    return vendor == "GenuineIntel" if vendor else "intel" in f"{cpu()[0]} {platform.processor()}".lower()
+
+
 def cpu() -> tuple[str, tuple[str, ...]]:
     """The CPU's model name and those of its instruction sets that FLAGS names."""
     if sys.platform == "darwin":

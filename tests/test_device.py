@@ -176,3 +176,20 @@ def test_commit_of_a_checkout_and_none_outside(monkeypatch, tmp_path):
 def test_no_git_is_no_error(monkeypatch):
     monkeypatch.setenv("PATH", "")
     assert device.environment(CPU, "float32", 1).git_commit is None
+
+
+@pytest.mark.parametrize(
+    ("cpuinfo", "is_intel"),
+    [
+        ("vendor_id : GenuineIntel\nmodel name : Xeon\n", True),
+        ("vendor_id : AuthenticAMD\nmodel name : AMD EPYC\n", False),
+        ("model name : Intel(R) Core(TM) i7\n", True),
+        ("model name : Neoverse-N1\n", False),
+    ],
+)
+def test_who_made_the_cpu(tmp_path, monkeypatch, cpuinfo, is_intel):
+    (tmp_path / "cpuinfo").write_text(cpuinfo)
+    monkeypatch.setattr(device, "CPUINFO", tmp_path / "cpuinfo")
+    monkeypatch.setattr(device.platform, "processor", lambda: "")
+    monkeypatch.setattr(device.sys, "platform", "linux")
+    assert device.is_intel() is is_intel

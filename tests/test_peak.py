@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from effaudit import peak
+from effaudit import onednn, peak
 from tests.fakes import CPU, FakeAccelerator, FakeClock
 from tests.fakes_records import figure
 
@@ -29,6 +29,21 @@ def test_the_best_product_is_the_peak(monkeypatch):
     assert sizes == sorted(sizes)
     assert best == pytest.approx(2 * sizes[-1] ** 3 / (1e-3 + 2 * sizes[-1] ** 3 / 1e12))
     assert clock.now - 100 < 2 * peak.LIMIT_S + 1.1  # one product of the largest size may go beyond
+
+
+@pytest.mark.skipif(not onednn.HAS_LINEAR, reason="this torch has no oneDNN")
+def test_the_faster_of_two_libraries_sets_the_peak(monkeypatch):
+    clock = FakeClock()
+
+    class Matrix:
+        def __matmul__(self, _):
+            clock.advance(2e-3)
+
+    monkeypatch.setattr(torch, "ones", lambda *_, **__: Matrix())
+    monkeypatch.setattr(onednn, "linear", lambda *_: clock.advance(1e-3))
+    monkeypatch.setattr(peak, "SIZES", (128,))
+    assert peak.estimate(CPU, "float32", clock) == pytest.approx(2 * 128**3 / 1e-3)
+    assert peak.estimate(CPU, "bfloat16", clock) == pytest.approx(2 * 128**3 / 2e-3)
 
 
 def test_an_estimate_here_is_a_plausible_rate():

@@ -11,10 +11,11 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from effaudit import onednn
 from effaudit.row_attention import is_usable, row_attention
 from effaudit.variants._dropout import Dropout
 from effaudit.variants._head_sets import HeadGroup
-from effaudit.variants._linear import Residual, is_inference
+from effaudit.variants._linear import Linear, Residual, add_product, is_inference, linear
 from effaudit.variants._visibility import Rows, Visibility
 
 
@@ -28,7 +29,7 @@ class Attention(nn.Module):
         super().__init__()
         self.n_heads, self.head_dim = n_heads, head_dim
         self.dropout = Dropout(dropout)
-        self.qkv = nn.Linear(d_model, 3 * n_heads * head_dim, bias=False)
+        self.qkv = Linear(d_model, 3 * n_heads * head_dim, bias=False)
         self.proj = Residual(n_heads * head_dim, d_model, bias=False)
 
     def forward(
@@ -84,8 +85,8 @@ class Attention(nn.Module):
     def _qkv_rows(self, x: Tensor, rows: Rows) -> tuple[Tensor, Tensor, Tensor]:
         """Queries (N, D), and keys and values (B, T, D) of all tokens, as a cache of them needs."""
         width = self.n_heads * self.head_dim
-        q = F.linear(rows.take(x), self.qkv.weight[:width])
-        k, v = F.linear(x, self.qkv.weight[width:]).chunk(2, dim=-1)
+        q = linear(rows.take(x), self.qkv.weight[:width])
+        k, v = linear(x, self.qkv.weight[width:]).chunk(2, dim=-1)
         return q, k, v
 
     def _mixed_rows(self, q: Tensor, k: Tensor, v: Tensor, visible: Visibility, rows: Rows) -> Tensor:
@@ -127,18 +128,19 @@ class Attention(nn.Module):
         width = group.heads.shape[1] * self.head_dim
         qkv = x.new_empty(len(group.examples), x.shape[1], 3 * width)
         for heads in group.sets:
-            chosen = heads.of(weight, dim=1).flatten(0, 2).t()  # (D, 3 * k * dh)
+            chosen = heads.of(weight, dim=1).flatten(0, 2)  # (3 * k * dh, D)
             for span in heads.spans:
-                rows, place = x[span.start : span.stop].flatten(0, 1), qkv[span.rows].view(-1, chosen.shape[1])
-                if torch.is_grad_enabled():
-                    place.copy_(rows @ chosen)
+                rows, place = x[span.start : span.stop].flatten(0, 1), qkv[span.rows].view(-1, len(chosen))
+                if torch.is_grad_enabled() or onednn.is_quicker_than_mkl():
+                    place.copy_(linear(rows, chosen))
                 else:
-                    torch.mm(rows, chosen, out=place)
+                    torch.mm(rows, chosen.t(), out=place)
         return qkv.unflatten(2, (3, width))
 
     def _project(self, mixed: Tensor, group: HeadGroup, onto: Tensor) -> None:
         weight = self.proj.weight.unflatten(1, (self.n_heads, self.head_dim))
         for heads in group.sets:
-            chosen = heads.of(weight, dim=1).flatten(1).t()  # (k * dh, D)
+            chosen = heads.of(weight, dim=1).flatten(1)  # (D, k * dh)
             for span in heads.spans:
-                onto[span.start : span.stop].view(-1, onto.shape[2]).addmm_(mixed[span.rows].flatten(0, 1), chosen)
+                place = onto[span.start : span.stop].view(-1, onto.shape[2])
+                add_product(place, mixed[span.rows].flatten(0, 1), chosen)

@@ -8,14 +8,38 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-# What torch's own compiler emits for a linear layer with an activation on a CPU; private, so it may be missing.
-HAS_FUSED = torch.backends.mkldnn.is_available() and hasattr(torch.ops.mkldnn, "_linear_pointwise")
+from effaudit import onednn
+
 MIN_FUSED_ROWS = 256  # below, setting the fused op up costs more than the pass over the outputs that it spares
+MIN_PRODUCTS, MIN_OUTPUTS = 2**20, 8  # below, setting oneDNN's op up costs more than MKL's slower kernel
 
 
 def is_inference(module: nn.Module, x: Tensor) -> bool:
     """Whether nothing needs what was there before: no dropout, no gradient, no autocast (blind to such ops)."""
-    return not (module.training or torch.is_grad_enabled() or torch.is_autocast_enabled(x.device.type))
+    return not module.training and _is_free(x)
+
+
+def _is_free(x: Tensor) -> bool:
+    return not (torch.is_grad_enabled() or torch.is_autocast_enabled(x.device.type))
+
+
+def linear(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
+    """As `F.linear`, in inference by the quicker library."""
+    is_large = x.numel() * weight.shape[0] >= MIN_PRODUCTS and weight.shape[0] >= MIN_OUTPUTS
+    if is_large and onednn.is_quicker_than_mkl() and _is_free(x) and _is_cpu_float(x):
+        return onednn.linear(x, weight, bias)
+    return F.linear(x, weight, bias)
+
+
+def _is_cpu_float(x: Tensor) -> bool:
+    return x.device.type == "cpu" and x.dtype == torch.float32
+
+
+class Linear(nn.Linear):
+    """A linear layer by the quicker library in inference."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        return linear(x, self.weight, self.bias)
 
 
 class ActivatedLinear(nn.Linear):
@@ -26,16 +50,11 @@ class ActivatedLinear(nn.Linear):
         self.activation = activation
 
     def forward(self, x: Tensor) -> Tensor:
-        if HAS_FUSED and is_inference(self, x) and self._is_fusable(x):
-            op = torch.ops.mkldnn._linear_pointwise
-            fused: Tensor = op(x, self.weight, self.bias, self.activation, [], "none")
-            return fused
+        is_large = x.numel() >= MIN_FUSED_ROWS * self.in_features
+        if onednn.HAS_LINEAR and is_large and is_inference(self, x) and _is_cpu_float(x):
+            return onednn.linear(x, self.weight, self.bias, self.activation)
         product = F.linear(x, self.weight, self.bias)
         return F.gelu(product) if self.activation == "gelu" else F.relu(product)
-
-    def _is_fusable(self, x: Tensor) -> bool:
-        is_float = x.device.type == "cpu" and x.dtype == torch.float32
-        return is_float and x.numel() >= MIN_FUSED_ROWS * self.in_features
 
 
 class Residual(nn.Linear):
@@ -46,8 +65,16 @@ class Residual(nn.Linear):
         if onto is None:
             return F.linear(x, self.weight, self.bias)
         if gate is not None:
-            return onto.addcmul_(F.linear(x, self.weight, self.bias), gate[..., None])
-        if self.bias is not None:
-            onto.add_(self.bias)
-        onto.view(-1, self.out_features).addmm_(x.flatten(0, -2), self.weight.t())
+            return onto.addcmul_(linear(x, self.weight, self.bias), gate[..., None])
+        add_product(onto.view(-1, self.out_features), x.flatten(0, -2), self.weight, self.bias)
         return onto
+
+
+def add_product(onto: Tensor, x: Tensor, weight: Tensor, bias: Tensor | None = None) -> None:
+    """Adds `linear(x, weight, bias)` (N, D) onto `onto` in place; no gradient flows."""
+    if onednn.is_quicker_than_mkl():
+        onto.add_(linear(x, weight, bias))
+        return
+    if bias is not None:
+        onto.add_(bias)
+    onto.addmm_(x, weight.t())

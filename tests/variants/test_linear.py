@@ -10,9 +10,10 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from effaudit import onednn
 from effaudit.flop_counting import count_flops
 from effaudit.variants import _linear
-from effaudit.variants._linear import ActivatedLinear, Residual
+from effaudit.variants._linear import ActivatedLinear, Linear, Residual
 
 ROWS = _linear.MIN_FUSED_ROWS
 
@@ -29,7 +30,7 @@ def test_the_activation_follows_the_product(
     torch.testing.assert_close(found, function(F.linear(x, layer.weight, layer.bias)).detach())
 
 
-@pytest.mark.skipif(not _linear.HAS_FUSED, reason="this torch has no oneDNN")
+@pytest.mark.skipif(not onednn.HAS_LINEAR, reason="this torch has no oneDNN")
 def test_fused_op_runs_in_inference_alone_and_is_counted() -> None:
     layer, x = ActivatedLinear(8, 12, "gelu").eval(), torch.randn(ROWS, 8)
     with torch.inference_mode():
@@ -59,3 +60,48 @@ def test_residual_adds_in_place(shape: tuple[int, ...], has_bias: bool) -> None:
             onto = h.clone()
             assert layer(x, onto, factor) is onto
             torch.testing.assert_close(onto, h + (product if factor is None else factor[..., None] * product))
+
+
+@pytest.mark.skipif(not onednn.HAS_LINEAR, reason="this torch has no oneDNN")
+@pytest.mark.parametrize("has_bias", [True, False])
+def test_either_library_gives_the_product_and_its_flops(has_bias: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(_linear, "MIN_PRODUCTS", 0)
+    layer, x, h = Linear(8, 12, has_bias), torch.randn(2, 5, 8), torch.randn(2, 5, 12)
+    added = Residual(8, 12, has_bias).eval()
+    added.load_state_dict(layer.state_dict())
+    expected = F.linear(x, layer.weight, layer.bias).detach()
+    ran = []
+    for is_quicker in (True, False):
+        monkeypatch.setattr(onednn, "is_quicker_than_mkl", lambda is_quicker=is_quicker: is_quicker)
+        with torch.inference_mode():
+            torch.testing.assert_close(layer(x), expected)
+            torch.testing.assert_close(added(x, h.clone()), h + expected)
+            count = count_flops(layer, x)
+        assert count.total == 2 * 10 * 8 * 12
+        ran.append([op for op in count.by_op if "pointwise" in op])
+    assert ran[0] != [] == ran[1]
+
+
+@pytest.mark.skipif(not onednn.HAS_LINEAR, reason="this torch has no oneDNN")
+@pytest.mark.parametrize(
+    ("shape", "n_outputs", "is_left"),
+    [((4096, 32), 8, False), ((4095, 32), 8, True), ((2**18, 8), 7, True)],
+    ids=["large", "small", "few outputs"],
+)
+def test_small_products_stay_with_torch(
+    shape: tuple[int, int], n_outputs: int, is_left: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(onednn, "is_quicker_than_mkl", lambda: True)
+    layer, x = Linear(shape[1], n_outputs), torch.randn(shape)
+    with torch.inference_mode():
+        by_op = count_flops(layer, x).by_op
+    assert ("pointwise" in "".join(by_op)) is not is_left
+
+
+def test_gradients_flow_whichever_library_is_the_quicker(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(onednn, "is_quicker_than_mkl", lambda: True)
+    monkeypatch.setattr(_linear, "MIN_PRODUCTS", 0)
+    layer = Linear(8, 12)
+    layer(torch.randn(3, 8)).sum().backward()
+    assert layer.weight.grad is not None
+    torch.testing.assert_close(layer.weight.grad[0], layer.weight.grad[1])
