@@ -14,8 +14,8 @@ from pathlib import Path
 
 import torch
 
-from effaudit import row_attention
 from effaudit.errors import EffauditError, unknown_name
+from effaudit.kernels import library as kernels
 from effaudit.record import Environment
 
 CPUINFO = Path("/proc/cpuinfo")
@@ -121,7 +121,7 @@ def environment(device: torch.device, dtype: str, threads: int) -> Environment:
 
 
 def _has_own_attention(device: torch.device, dtype: str, threads: int) -> bool:
-    return (device.type, dtype, threads) == ("cpu", "float32", 1) and row_attention.kernel() is not None
+    return (device.type, dtype, threads) == ("cpu", "float32", 1) and kernels.library() is not None
 
 
 def _fingerprint(facts: dict[str, object]) -> str:

@@ -8,7 +8,8 @@ from dataclasses import dataclass
 
 import torch
 
-from effaudit import device, peak, row_attention, units
+from effaudit import device, peak, units
+from effaudit.kernels import library as kernels
 from effaudit.meters import _codecarbon, _instruments, _load, _nvml, _process_peak, _rapl, memory
 from effaudit.record import Caution
 
@@ -57,7 +58,7 @@ def survey(sleep: Callable[[float], None] = time.sleep) -> tuple[Finding, ...]:
 
 
 def _attention() -> Finding:
-    if row_attention.kernel() is not None:
+    if kernels.library() is not None:
         return Finding("attention", True, "own kernel of the variants on one CPU thread in float32, else torch's")
     remedy = "install a C++ compiler, or set CXX, and see that the cache folder can be written"
     return Finding("attention", True, "torch's kernel alone", reason="the own one was not compiled", remedy=remedy)

@@ -9,8 +9,8 @@ from torch import nn
 
 from effaudit import device as devices
 from effaudit.errors import EffauditError
+from effaudit.kernels.library import cpp_compiler
 from effaudit.profile_spec import AuditSpec, ModelSpec
-from effaudit.row_attention import cpp_compiler
 from effaudit.variants._own import OwnModel
 
 

@@ -193,7 +193,7 @@ class Environment(_Frozen):
     load_average: tuple[float, ...] | None
     git_commit: str | None
     fingerprint: str
-    attention: Literal["own", "torch"] = "torch"  # whose kernel, wherever ours is usable: see `row_attention`
+    attention: Literal["own", "torch"] = "torch"  # whose kernel, wherever ours is usable: see `kernels`
     governor: str | None = None  # what sets the CPU's frequency, where the system tells
     peak_flop_per_s: float | None = None  # what large matrix products reach here; no model goes beyond
 

@@ -16,9 +16,10 @@ from typing import Any
 import pytest
 import torch
 
-from effaudit import auditing, break_even, plugins, row_attention, workloads
+from effaudit import auditing, break_even, plugins, workloads
 from effaudit.auditing import prepare_folder, run_audit
 from effaudit.errors import EffauditError
+from effaudit.kernels import library
 from effaudit.meters import flops, quality
 from effaudit.profile_spec import METERS as METER_ORDER
 from effaudit.record import AuditRecord, Findings, load_record
@@ -112,7 +113,7 @@ def test_latency_runs_first_so_that_first_is_first(tmp_path: Path, monkeypatch: 
 def test_the_own_kernel_is_compiled_before_any_first_batch(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     done: list[str] = []
     real = plugins.load("meters", "latency").measure
-    monkeypatch.setattr(row_attention, "kernel", lambda: done.append("kernel"))
+    monkeypatch.setattr(library, "library", lambda: done.append("kernel"))
     monkeypatch.setattr(
         plugins.load("meters", "latency"), "measure", lambda *given: done.append("latency") or real(*given)
     )

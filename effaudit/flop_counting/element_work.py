@@ -12,9 +12,11 @@ from effaudit.flop_counting.free_ops import is_arithmetic
 
 ELEMENT_CONVENTION = (
     "1 FLOP per element of the result of arithmetic on floats, whatever the function, and of a bias; 1 per element "
-    "that a reduction reads; per element 5 in softmax, 4 in rms norm, 7 in other norms, 6 per score in fused "
-    "attention; none for pooling, sorting, losses, random numbers and gates inside fused recurrent layers"
+    "that a reduction reads or that is added onto chosen places; per element 5 in softmax, 4 in rms norm, 7 in other "
+    "norms, 6 per score in fused attention; none for pooling, sorting, losses, random numbers and gates inside fused "
+    "recurrent layers"
 )
+ELEMENT_NAMESPACES = ("aten", "effaudit", "mkldnn")  # whose ops are told by their bare names
 GATHERED = "elements gathered or scattered, read and written once each, and their indices; copies that this takes"
 
 
@@ -37,6 +39,7 @@ _REDUCTIONS = _words(
     logsumexp cumsum cumprod cummax cummin logcumsumexp _logcumsumexp trace
     """
 )
+_ADDITIONS = {"index_add": 3, "index_reduce": 3, "scatter_add": 2, "scatter_reduce": 2}  # as many as the argument has
 _BIASED = _words("addmm baddbmm addbmm addmv addr _addmm_activation")
 _CONVOLUTIONS = _words("convolution _convolution cudnn_convolution mkldnn_convolution")
 _FUSED_LAYERS = _words("_native_multi_head_attention _triton_multi_head_attention _transformer_encoder_layer_fwd")
@@ -56,18 +59,24 @@ def element_flops(name: str, out: Any, args: tuple[Any, ...], kwargs: dict[str, 
     if name in _FUSED_LAYERS:
         return _fused_layer(name, args)
     inputs = list(_tensors((*args, *kwargs.values())))
+    if name == "add_rows":  # ours, which returns nothing
+        return (2 if args[3] is not None else 1) * args[1].numel() * args[0].shape[1]
     results = list(_tensors((out,)))
     if not results or not any(t.is_floating_point() or t.is_complex() for t in inputs):
         return 0
     size = results[0].numel()
     if products:
         return _beside_products(name, size, args, kwargs, products)
+    if name == "norm_rows":  # ours, of chosen rows
+        return NORM * size
     if name in _SOFTMAXES:
         return SOFTMAX * size
     if "rms_norm" in name:
         return RMS_NORM * inputs[0].numel()
     if any(stem in name for stem in _NORM_STEMS):
         return NORM * inputs[0].numel()
+    if name in _ADDITIONS:
+        return sum(t.numel() for t in _tensors(args[_ADDITIONS[name] :][:1]))
     if name in _REDUCTIONS and len(inputs) == 1:
         return inputs[0].numel()
     if name == "dropout" and not args[2]:
@@ -82,6 +91,8 @@ def _beside_products(name: str, size: int, args: tuple[Any, ...], kwargs: dict[s
         q, _k, v = args[:3]
         is_masked = isinstance(kwargs.get("attn_mask", args[3] if len(args) > 3 else None), Tensor)
         return (SCORE + is_masked) * (products // (2 * (q.shape[-1] + v.shape[-1])))
+    if name == "_linear_pointwise":  # oneDNN's
+        return size * ((args[2] is not None) + (args[3] != "none"))
     if name in _BIASED:
         return size if kwargs.get("beta", 1) else 0
     if name in _CONVOLUTIONS:
@@ -106,6 +117,8 @@ def moved_bytes(name: str, out: Any, args: tuple[Any, ...], is_in_place: bool) -
     """Bytes that one call of an op gathers or scatters, 0 where it does neither."""
     if name in _GATHERS:
         return 2 * _size(out) + sum(map(_size, _tensors(args[_GATHERS[name] :][:1])))
+    if name in ("norm_rows", "add_rows") and args[1] is not None:  # ours
+        return args[1].numel() * (2 * args[0].shape[1] * args[0].element_size() + args[1].element_size())
     if name not in _SCATTERS:
         return 0
     index_at, values_at = _SCATTERS[name]

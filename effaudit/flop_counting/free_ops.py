@@ -90,6 +90,8 @@ FREE_NAMES = frozenset(
     )
 )
 
+FREE_OWN = frozenset(_words("norm_rows add_rows"))
+
 FREE_QUANTIZED = frozenset(
     _words(
         """
@@ -139,6 +141,8 @@ def is_free(op: OpOverload) -> bool:
     name = name.removesuffix("_")
     if namespace in FREE_NAMESPACES:
         return True
+    if namespace == "effaudit":
+        return name in FREE_OWN
     if namespace == "quantized":
         return name in FREE_QUANTIZED or "pack" in name
     if namespace == "quantized_decomposed":

@@ -18,7 +18,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils.flop_counter import flop_registry
 
 from effaudit.flop_counting.attention_formulas import Part, encoder_layer_parts, native_mha_parts
-from effaudit.flop_counting.element_work import element_flops, moved_bytes
+from effaudit.flop_counting.element_work import ELEMENT_NAMESPACES, element_flops, moved_bytes
 from effaudit.flop_counting.formulas import FORMULAS, HIGHER_ORDER_FORMULAS, NESTED_FORMULAS
 from effaudit.flop_counting.free_ops import is_free
 from effaudit.flop_counting.layer_formulas import Formula
@@ -209,7 +209,8 @@ class CountingMode(TorchDispatchMode):
         return flops
 
     def _count_elements(self, plan: _Plan, out: Any, args: Any, kwargs: Any, flops: int) -> None:
-        name = plan.key.removeprefix("aten::")
+        namespace, _, bare = plan.key.partition("::")
+        name = bare if namespace in ELEMENT_NAMESPACES else plan.key
         try:
             self._tally.elements[self.path] += element_flops(name, out, args, kwargs, flops)
             self._tally.moved[self.path] += moved_bytes(name, out, args, plan.is_in_place)

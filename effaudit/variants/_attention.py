@@ -12,7 +12,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from effaudit import onednn
-from effaudit.row_attention import is_usable, row_attention
+from effaudit.kernels.attention import is_usable, row_attention
 from effaudit.variants._dropout import Dropout
 from effaudit.variants._head_sets import HeadGroup
 from effaudit.variants._linear import Linear, Residual, add_product, is_inference, linear
@@ -40,20 +40,21 @@ class Attention(nn.Module):
         onto: Tensor | None = None,
         gate: Tensor | None = None,
         rows: Rows | None = None,
+        is_query_kept: bool = False,
         groups: Sequence[HeadGroup] | None = None,
     ) -> Tensor:
         """`x` (B, T, D) to (B, T, D); `head_gate` (B, H) multiplies the heads' outputs.
 
-        `gate` multiplies what is added onto `onto`. With `rows`, only their queries, and a copy of theirs of `onto`,
-        (N, D). With `groups`, only the heads of each.
+        `gate` multiplies what is added onto `onto`. With `rows`, only their queries run, to (N, D), unless
+        `is_query_kept`, and only onto theirs is added. With `groups`, only the heads of each.
         """
-        if rows is not None:
+        if rows is not None and not is_query_kept:
             mixed = self._mixed_rows(*self._qkv_rows(x, rows), visible, rows)
-            return self.proj(mixed, None if onto is None else rows.take(onto), gate)
+            return self.proj(mixed, onto, gate, rows)
         if groups is not None:
             return self._heads(x, visible, groups, head_gate, onto)
         mixed = self._mixed(self.qkv(x).chunk(3, dim=-1), visible, head_gate)
-        return self.proj(mixed, onto, gate)
+        return self.proj(mixed, onto, gate, rows)
 
     def _mixed(self, qkv: Sequence[Tensor], visible: Visibility, head_gate: Tensor | None) -> Tensor:
         """Values mixed by scores, all (B, T, k * dh); `head_gate` (B, k)."""

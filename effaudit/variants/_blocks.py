@@ -20,6 +20,7 @@ from effaudit.profile_spec import Integer, ModelConfig, Spec
 from effaudit.variants._dropout import Dropout
 from effaudit.variants._layers import Block
 from effaudit.variants._linear import linear
+from effaudit.variants._norm import Norm
 from effaudit.variants._passes import joined, part
 from effaudit.variants._policy import Policy
 from effaudit.variants._visibility import Visibility
@@ -71,7 +72,7 @@ class Backbone(nn.Module):
         self.dropout = Dropout(config.dropout)
         counts = heads_per_layer or [config.n_heads] * config.n_layers
         self.blocks = nn.ModuleList(Block(config, n) for n in counts)  # type: ignore[assignment]
-        self.norm = nn.LayerNorm(config.d_model)
+        self.norm = Norm(config.d_model)
         if config.n_classes is not None:
             self.classifier = nn.Linear(config.d_model, config.n_classes)
         else:

@@ -14,11 +14,8 @@ from effaudit.variants._attention import Attention
 from effaudit.variants._dropout import Dropout
 from effaudit.variants._head_sets import HeadGroup
 from effaudit.variants._linear import ActivatedLinear, Residual, is_inference
-from effaudit.variants._visibility import Rows, Visibility, true_places
-
-# Halted tokens to others, up to which giving them back what they were is quicker than multiplying by a gate; what they
-# were is then 4 % of a dense peak at most.
-RESTORED = 0.33
+from effaudit.variants._norm import Norm
+from effaudit.variants._visibility import Rows, Visibility
 
 
 class FeedForward(nn.Module):
@@ -28,14 +25,21 @@ class FeedForward(nn.Module):
         self.down = Residual(d_ff, d_model)
         self.dropout = Dropout(dropout)
 
-    def forward(self, h: Tensor, norm: nn.Module, onto: Tensor | None = None, gate: Tensor | None = None) -> Tensor:
-        """Of `norm(h)`, which is not held beyond the first layer: the second needs as much room.
+    def forward(
+        self,
+        h: Tensor,
+        norm: Norm,
+        onto: Tensor | None = None,
+        gate: Tensor | None = None,
+        rows: Rows | None = None,
+    ) -> Tensor:
+        """Of `norm(h, rows)`, which is not held beyond the first layer: the second needs as much room.
 
         With `onto`, outputs times `gate` are added onto it in place, without dropout; no gradient flows then.
         """
         if onto is not None:
-            return self.down(self.up(norm(h)), onto, gate)
-        return self.dropout(self.down(self.dropout(self.up(norm(h)))))
+            return self.down(self.up(norm(h, rows)), onto, gate, rows)
+        return self.dropout(self.down(self.dropout(self.up(norm(h, rows)))))
 
 
 class Block(nn.Module):
@@ -44,9 +48,9 @@ class Block(nn.Module):
     def __init__(self, config: ModelConfig, n_heads: int | None = None) -> None:
         super().__init__()
         head_dim = config.d_model // config.n_heads
-        self.norm1 = nn.LayerNorm(config.d_model)
+        self.norm1 = Norm(config.d_model)
         self.attn = Attention(config.d_model, n_heads or config.n_heads, head_dim, config.dropout)
-        self.norm2 = nn.LayerNorm(config.d_model)
+        self.norm2 = Norm(config.d_model)
         self.ffn = FeedForward(config.d_model, config.d_ff, config.dropout)
 
     def forward(
@@ -63,9 +67,11 @@ class Block(nn.Module):
         With `rows` the other tokens stay as they are: their query, scores, mix, output projection and FFN are
         skipped, or with `is_attention_kept` their FFN alone.
         """
-        if rows is not None and len(rows) < h.shape[0] * h.shape[1]:
-            return self._skip(h, visible, rows, gate, is_attention_kept)
-        return self.feed(self.attend(h, visible, gate, head_gate), gate)
+        if rows is None or len(rows) == h.shape[0] * h.shape[1]:
+            return self.feed(self.attend(h, visible, gate, head_gate), gate)
+        factor = None if gate is None else gate.flatten().index_select(0, rows.index)  # (N,)
+        h = self.attend(h, visible, factor, rows=rows, is_attention_kept=is_attention_kept)
+        return self.feed(h, factor, rows)
 
     def attend(
         self,
@@ -75,49 +81,29 @@ class Block(nn.Module):
         head_gate: Tensor | None = None,
         groups: Sequence[HeadGroup] | None = None,
         normed: Tensor | None = None,
+        rows: Rows | None = None,
+        is_attention_kept: bool = False,
     ) -> Tensor:
         """`h` with attention times `gate` (B, T) added; in inference the same tensor.
 
-        `groups` of examples run their own heads alone; `normed` is norm1(h) where the caller has it already.
+        `groups` of examples run their own heads alone; `normed` is norm1(h) where the caller has it already. With
+        `rows`, `gate` (N,) is theirs.
         """
+        onto = h if is_inference(self, h) else None
         normed = self.norm1(h) if normed is None else normed
-        if is_inference(self, h):
-            return self.attn(normed, visible, head_gate, onto=h, gate=gate, groups=groups)
-        attended = self.attn(normed, visible, head_gate, groups=groups)
-        return h + (attended if gate is None else gate[..., None] * attended)
+        attended = self.attn(normed, visible, head_gate, onto, gate, rows, is_attention_kept, groups)
+        return attended if onto is not None else _added(h, attended, gate, rows)
 
-    def feed(self, h: Tensor, gate: Tensor | None = None) -> Tensor:
+    def feed(self, h: Tensor, gate: Tensor | None = None, rows: Rows | None = None) -> Tensor:
         """`h` with the FFN times `gate` (…) added; in inference the same tensor."""
-        if is_inference(self, h):
-            return self.ffn(h, self.norm2, onto=h, gate=gate)
-        fed = self.ffn(h, self.norm2)
-        return h + (fed if gate is None else gate[..., None] * fed)
+        onto = h if is_inference(self, h) else None
+        fed = self.ffn(h, self.norm2, onto, gate, rows)
+        return fed if onto is not None else _added(h, fed, gate, rows)
 
-    def _skip(self, h: Tensor, visible: Visibility, rows: Rows, gate: Tensor | None, is_attention_kept: bool) -> Tensor:
-        factor = None if gate is None else gate.flatten().index_select(0, rows.index)  # (N,)
-        if is_attention_kept:
-            flat = self._attend_all(h, visible, rows, gate).view(-1, h.shape[2])
-            kept = flat.index_select(0, rows.index)  # (N, D)
-        else:
-            flat = (h if is_inference(self, h) else h.clone()).view(-1, h.shape[2])
-            kept = self._attend_rows(h, visible, rows, factor)
-        return flat.index_copy_(0, rows.index, self.feed(kept, factor)).view_as(h)
 
-    def _attend_all(self, h: Tensor, visible: Visibility, rows: Rows, gate: Tensor | None) -> Tensor:
-        """`h` with attention added to the gathered tokens, computed for all."""
-        n_others = h.shape[0] * h.shape[1] - len(rows)
-        if is_inference(self, h) and n_others <= RESTORED * len(rows):
-            flat, others = h.view(-1, h.shape[2]), true_places(~rows.flags, n_others)
-            before = flat.index_select(0, others)
-            self.attend(h, visible, gate)
-            flat.index_copy_(0, others, before)
-            return h
-        runs = rows.flags.view(h.shape[:2]).to(h.dtype)
-        return self.attend(h, visible, runs if gate is None else runs * gate)
-
-    def _attend_rows(self, h: Tensor, visible: Visibility, rows: Rows, factor: Tensor | None) -> Tensor:
-        """(N, D) the gathered tokens with their attention added."""
-        if is_inference(self, h):
-            return self.attn(self.norm1(h), visible, onto=h, gate=factor, rows=rows)
-        attended = self.attn(self.norm1(h), visible, rows=rows)
-        return rows.take(h) + (attended if factor is None else factor[:, None] * attended)
+def _added(h: Tensor, x: Tensor, gate: Tensor | None, rows: Rows | None) -> Tensor:
+    """`h` with `x` times `gate` added, onto the gathered tokens alone where there are `rows`; gradients flow."""
+    if rows is None:
+        return h + (x if gate is None else gate[..., None] * x)
+    changes = rows.gated(x.flatten(0, -2), gate).to(h.dtype)  # which autocast may have made another one
+    return h.flatten(0, 1).index_add(0, rows.index, changes).view_as(h)

@@ -9,6 +9,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from effaudit import onednn
+from effaudit.variants._visibility import Rows
 
 MIN_FUSED_ROWS = 256  # below, setting the fused op up costs more than the pass over the outputs that it spares
 MIN_PRODUCTS, MIN_OUTPUTS = 2**20, 8  # below, setting oneDNN's op up costs more than MKL's slower kernel
@@ -60,13 +61,21 @@ class ActivatedLinear(nn.Linear):
 class Residual(nn.Linear):
     """A linear layer that can add its outputs onto a tensor in place."""
 
-    def forward(self, x: Tensor, onto: Tensor | None = None, gate: Tensor | None = None) -> Tensor:
-        """With `onto` (…, D), that with the outputs times `gate` (…) added, in place; no gradient flows."""
+    def forward(
+        self, x: Tensor, onto: Tensor | None = None, gate: Tensor | None = None, rows: Rows | None = None
+    ) -> Tensor:
+        """With `onto` (…, D), that with the outputs times `gate` (…) added, in place; no gradient flows.
+
+        With `rows`, onto these alone: `gate` is (N,) then, and `x` of them or of all.
+        """
         if onto is None:
             return F.linear(x, self.weight, self.bias)
-        if gate is not None:
-            return onto.addcmul_(linear(x, self.weight, self.bias), gate[..., None])
-        add_product(onto.view(-1, self.out_features), x.flatten(0, -2), self.weight, self.bias)
+        if rows is not None:
+            rows.add(onto, linear(x, self.weight, self.bias), gate)
+        elif gate is not None:
+            onto.addcmul_(linear(x, self.weight, self.bias), gate[..., None])
+        else:
+            add_product(onto.view(-1, self.out_features), x.flatten(0, -2), self.weight, self.bias)
         return onto
 
 

@@ -11,6 +11,7 @@ from functools import cached_property
 import torch
 from torch import Tensor
 
+from effaudit.kernels import rows as kernels
 from effaudit.workload import Batch
 
 
@@ -72,6 +73,19 @@ class Rows:
         """(N, …) of `h` (B, T, …); `h` itself, flattened, where they are all."""
         flat = h.flatten(0, 1)
         return flat if len(self) == len(flat) else flat.index_select(0, self.index)
+
+    def add(self, h: Tensor, x: Tensor, gate: Tensor | None = None) -> None:
+        """Adds `x` (N, D), or (B, T, D) of which theirs are taken, times `gate` (N,) onto `h` (B, T, D) in place."""
+        flat, x = h.view(-1, h.shape[-1]), x.flatten(0, -2)
+        if kernels.is_usable(flat):
+            kernels.add_rows(flat, self.index, x, gate)
+        else:
+            flat.index_add_(0, self.index, self.gated(x, gate).to(flat.dtype))
+
+    def gated(self, x: Tensor, gate: Tensor | None) -> Tensor:
+        """(N, D) of `x` (N, D) or (B*T, D), times `gate` (N,)."""
+        own = x if len(x) == len(self) else x.index_select(0, self.index)
+        return own if gate is None else own * gate[:, None]
 
 
 def true_places(flags: Tensor, n: int) -> Tensor:

@@ -18,6 +18,7 @@ from effaudit.variants._blocks import Backbone, Costs, TiedHead, masked_mean, pe
 from effaudit.variants._fixed_routing import RoutedOptions, exit_layers
 from effaudit.variants._knobs import Knob, Knobs
 from effaudit.variants._layers import Block
+from effaudit.variants._norm import Norm
 from effaudit.variants._policy import Trial, flags, random_share
 from effaudit.variants._visibility import Rows, Visibility, true_places
 from effaudit.workload import Batch, Execution, Output, Routing
@@ -98,7 +99,7 @@ class Tested:
 class EarlyExit(Backbone):
     """`copy` freezes what left, so that others attend to its last state; `oracle` goes on updating it (as TSA)."""
 
-    exit_norms: Sequence[nn.LayerNorm]
+    exit_norms: Sequence[Norm]
     exit_classifiers: Sequence[nn.Linear]
     fixed: Tensor | None  # layers run by unit, decisions that were drawn instead of learned
 
@@ -112,7 +113,7 @@ class EarlyExit(Backbone):
         fixed = exit_layers(config, options.keep_rate).clamp(min=options.min_layer) if options.is_random else None
         self.register_buffer("fixed", fixed, persistent=False)
         inner = range(config.n_layers - 1)
-        self.exit_norms = nn.ModuleList(nn.LayerNorm(config.d_model) for _ in inner)  # type: ignore[assignment]
+        self.exit_norms = nn.ModuleList(Norm(config.d_model) for _ in inner)  # type: ignore[assignment]
         if config.n_classes is not None:
             classifiers = (nn.Linear(config.d_model, config.n_classes) for _ in inner)
             self.exit_classifiers = nn.ModuleList(classifiers)  # type: ignore[assignment]

@@ -9,8 +9,12 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from effaudit import onednn
 from effaudit.bench._flop_rows import Calls
 from effaudit.flop_counting import FlopCount, count_flops, counted_pass
+from effaudit.kernels.attention import row_attention
+from effaudit.kernels.library import library
+from effaudit.kernels.rows import add_rows, norm_rows
 
 GRAD_MODES = [torch.enable_grad, torch.no_grad, torch.inference_mode]
 B, T, D, H, FF = 2, 5, 8, 2, 12
@@ -51,6 +55,8 @@ FLOPS: dict[str, tuple[Callable[[], object], int]] = {
         lambda: F.scaled_dot_product_attention(*[ones(B, H, T, 4)] * 3, attn_mask=ones(T, T)),
         7 * B * H * T * T,
     ),
+    "added onto places": (lambda: ones(4, 8).index_add_(0, ROWS, ones(3, 8)), 3 * 8),
+    "scattered onto places": (lambda: X.scatter_add(0, torch.zeros(1, 8, dtype=torch.long), X), 8),
     "no dropout": (lambda: F.dropout(X, training=False), 0),
 }
 MOVED: dict[str, tuple[Callable[[], object], int]] = {
@@ -86,6 +92,37 @@ def test_bytes_gathered_and_scattered(op: str) -> None:
     run, moved = MOVED[op]
     found = count(run)
     assert (found.elements[""].moved, found.uncounted) == (moved, {})
+
+
+WIDE, CHOSEN = ones(4, 16), torch.tensor([0, 2, 3])
+OWN: dict[str, tuple[Callable[[], object], int, int]] = {  # with the bytes moved
+    "norm": (lambda: norm_rows(WIDE, None, ones(16), ones(16), 1e-5), 7 * 4 * 16, 0),
+    "norm of rows": (
+        lambda: norm_rows(WIDE, CHOSEN, ones(16), ones(16), 1e-5),
+        7 * 3 * 16,
+        2 * 3 * 64 + 3 * 8,
+    ),
+    "added": (lambda: add_rows(WIDE.clone(), CHOSEN, WIDE), 3 * 16, 2 * 3 * 64 + 3 * 8),
+    "added times gates": (lambda: add_rows(WIDE.clone(), CHOSEN, WIDE[:3], ones(3)), 2 * 3 * 16, 2 * 3 * 64 + 3 * 8),
+    "scores": (lambda: row_attention(*[ones(B, T, 16)] * 3, 8, True), 6 * B * 2 * T * T, 0),
+}
+
+
+@pytest.mark.skipif(library() is None, reason="no C++ compiler that makes the kernels")
+@pytest.mark.parametrize("op", OWN)
+def test_work_of_own_kernels(op: str) -> None:
+    run, flops, moved = OWN[op]
+    found = count(run)
+    assert (found.elements[""].flops, found.elements[""].moved, found.uncounted) == (flops, moved, {})
+
+
+@pytest.mark.skipif(not onednn.HAS_LINEAR, reason="this torch has no oneDNN")
+@pytest.mark.parametrize("bias", [None, ones(3)])
+def test_fused_linear_has_the_work_of_the_plain_one(bias: Tensor | None) -> None:
+    with torch.no_grad():
+        fused = count(onednn.linear, X, ones(3, 8), bias, "gelu")
+        plain = count(lambda: F.gelu(F.linear(X, ones(3, 8), bias)))
+    assert fused.elements[""].flops == plain.elements[""].flops == 12 + (12 if bias is not None else 0)
 
 
 @pytest.mark.parametrize("norm_first", [False, True])

@@ -3,21 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 from torch import Tensor
 
-from effaudit import row_attention as module
 from effaudit.device import threads
 from effaudit.flop_counting import count_flops
-from effaudit.row_attention import is_usable, kernel, row_attention
+from effaudit.kernels.attention import is_usable, row_attention
+from effaudit.kernels.library import library
 from tests import makers
 from tests.makers import FLOAT32
 
-needs_kernel = pytest.mark.skipif(kernel() is None, reason="no C++ compiler that makes the kernel")
+needs_kernel = pytest.mark.skipif(library() is None, reason="no C++ compiler that makes the kernel")
 
 
 @pytest.fixture(autouse=True)
@@ -130,38 +129,3 @@ def test_models_answer_as_without_it(variant: str, task: Any, monkeypatch: pytes
             without = makers.run(model, of, routing)
         real = of.mask if task == "causal_lm" else slice(None)
         assert makers.distance(found.logits[real], without.logits[real]) <= FLOAT32
-
-
-@pytest.fixture
-def anew(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Path]:
-    """No kernel yet, and an empty cache."""
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    kernel.cache_clear()
-    yield tmp_path / "effaudit"
-    kernel.cache_clear()
-
-
-@needs_kernel
-def test_it_is_compiled_once(anew: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    assert kernel() is not None
-    assert [path.suffix for path in anew.iterdir()] == [".so"]
-    kernel.cache_clear()
-    monkeypatch.setattr(module.subprocess, "run", lambda *_, **__: pytest.fail("compiled again"))
-    assert kernel() is not None
-
-
-def test_without_a_compiler_there_is_none(anew: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module.shutil, "which", lambda name: None)
-    assert kernel() is None
-    assert not is_usable(torch.zeros(1, 1, 16), 8)
-
-
-def test_a_compiler_that_fails_leaves_nothing_behind(anew: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "OPTIONS", ("--no-such-option",))
-    assert kernel() is None
-    assert not anew.exists() or not list(anew.iterdir())
-
-
-def test_a_cache_that_cannot_be_written_leaves_torchs_kernel(anew: Path) -> None:
-    anew.parent.joinpath("effaudit").write_text("a file")
-    assert kernel() is None

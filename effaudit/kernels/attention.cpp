@@ -6,18 +6,12 @@
 #include <cstring>
 #include <limits>
 
+#include "lanes.h"
+
 namespace {
 
-#if defined(__AVX512F__)
-constexpr int LANES = 16;
-#else
-constexpr int LANES = 8;
-#endif
 constexpr int32_t NOWHERE = std::numeric_limits<int32_t>::max(), LAST = NOWHERE - 1;  // seen by no query, sees all
 constexpr int KEYS = 8;  // scores that are summed in registers at once
-
-typedef float Lanes __attribute__((vector_size(LANES * sizeof(float))));
-typedef int32_t Ints __attribute__((vector_size(LANES * sizeof(int32_t))));
 
 // e^x for x <= 0, to 2 units in the last place: 2^n times a polynomial on [-ln 2 / 2, ln 2 / 2] (Cephes, expf).
 inline Lanes exponential(Lanes x) {
