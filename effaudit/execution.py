@@ -11,6 +11,7 @@ from effaudit import device as devices
 from effaudit.errors import EffauditError
 from effaudit.kernels.library import cpp_compiler
 from effaudit.profile_spec import AuditSpec, ModelSpec
+from effaudit.variants._linear import with_plain_linears
 from effaudit.variants._own import OwnModel
 
 
@@ -45,6 +46,7 @@ def _refuse_unquantisable(spec: ModelSpec, audit: AuditSpec) -> None:
 
 def _quantised(model: nn.Module, spec: ModelSpec) -> nn.Module:
     """Linear layers with int8 weights, by torch's dynamic quantisation, which runs on CPUs alone."""
+    model = with_plain_linears(model)
     if not any(type(module) is nn.Linear for module in model.modules()):
         raise EffauditError(f"`{spec.name}` has no linear layer to quantise", "leave quantize out")
     try:

@@ -44,6 +44,22 @@ def test_quantised_linear_layers_answer_nearly_alike_and_cost_the_same() -> None
     assert weight_bytes(quantised) == n_bytes - 3 * weights  # a byte instead of four
 
 
+@pytest.mark.parametrize("task", ["classification", "causal_lm"])
+def test_all_linear_layers_of_dense_are_quantised(task: Any) -> None:
+    config, batch = makers.config("dense", task, d_model=32, d_ff=64, n_heads=4), makers.batch(task)
+    plain = makers.build(config, dtype=torch.float32)
+    with torch.inference_mode():
+        before, flops = plain(batch).logits, count_flops(plain, batch).total
+        n, n_bytes = count_parameters(plain), weight_bytes(plain)
+        quantised = execution.prepared(plain, spec(quantize="int8"), CPU)
+        after, count = quantised(batch).logits, count_flops(quantised, batch)
+    torch.testing.assert_close(after, before, atol=0.2, rtol=0.2)
+    assert not torch.equal(after, before)
+    assert (count.total, count.complete, count_parameters(quantised)) == (flops, True, n)
+    classifier = 32 * config.n_classes if config.n_classes else 0  # the tied head stays the embedding's
+    assert weight_bytes(quantised) == n_bytes - 3 * (config.n_layers * (4 * 32 * 32 + 2 * 32 * 64) + classifier)
+
+
 @pytest.mark.parametrize(
     ("model", "named", "message"),
     [

@@ -87,3 +87,33 @@ def add_product(onto: Tensor, x: Tensor, weight: Tensor, bias: Tensor | None = N
     if bias is not None:
         onto.add_(bias)
     onto.addmm_(x, weight.t())
+
+
+class PlainLinear(nn.Module):
+    """One of these layers around a plain one of torch, the only kind that quantisation replaces."""
+
+    def __init__(self, layer: nn.Linear) -> None:
+        super().__init__()
+        self.activation = layer.activation if isinstance(layer, ActivatedLinear) else None
+        self.linear = nn.Linear(layer.in_features, layer.out_features, layer.bias is not None, device="meta")
+        self.linear.weight, self.linear.bias = layer.weight, layer.bias
+
+    def forward(
+        self, x: Tensor, onto: Tensor | None = None, gate: Tensor | None = None, rows: Rows | None = None
+    ) -> Tensor:
+        assert rows is None, "what is quantised skips nothing"
+        product: Tensor = self.linear(x)
+        if self.activation is not None:
+            return F.gelu(product) if self.activation == "gelu" else F.relu(product)
+        if onto is None:
+            return product
+        return onto.add_(product) if gate is None else onto.addcmul_(product, gate[..., None])
+
+
+def with_plain_linears(model: nn.Module) -> nn.Module:
+    """`model` with its layers of these kinds as plain ones, in place."""
+    for parent in list(model.modules()):
+        for name, child in parent.named_children():
+            if isinstance(child, Linear | ActivatedLinear | Residual):
+                setattr(parent, name, PlainLinear(child))
+    return model
