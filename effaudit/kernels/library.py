@@ -23,11 +23,11 @@ COMPILE_S = 120.0
 OPS = torch.library.Library("effaudit", "DEF")  # so that counters see what runs
 
 
-def is_usable(x: Tensor) -> bool:
-    """Whether kernels may take `x`; no gradient flows through them."""
+def is_usable(x: Tensor, dtype: torch.dtype = torch.float32) -> bool:
+    """Whether kernels of that type may take `x`."""
     return (
         x.device.type == "cpu"
-        and x.dtype == torch.float32
+        and x.dtype == dtype
         and not torch.compiler.is_compiling()
         and torch.get_num_threads() == 1
         and library() is not None

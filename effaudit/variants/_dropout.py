@@ -1,26 +1,16 @@
-"""Dropout whose mask is drawn 16 bits an element: torch's own costs a CPU more than the layers around it."""
+"""Dropout by the kernel that is quick on a CPU."""
 
 from __future__ import annotations
 
-import torch
 from torch import Tensor, nn
 
-N_CODES = 2**16  # that 16 bits can hold; probabilities are rounded to one of them
+from effaudit.kernels import dropout as kernels
 
 
 class Dropout(nn.Dropout):
-    """As `torch.nn.Dropout`, from another random stream on a CPU."""
+    """As `torch.nn.Dropout`, from another random stream where our kernel runs."""
 
     def forward(self, x: Tensor) -> Tensor:
-        if not self.training or self.p == 0 or x.device.type != "cpu":
-            return super().forward(x)
-        return x * _factors(x, self.p)
-
-
-def _factors(x: Tensor, p: float) -> Tensor:
-    """Of the shape of `x`: 0 with probability `p`, else what makes the mean 1."""
-    n_dropped = min(round(p * N_CODES), N_CODES - 1)
-    drawn = torch.empty(-(-x.numel() // 4), dtype=torch.int64).random_(-(2**63), None)
-    codes = drawn.view(torch.int16)[: x.numel()].view(x.shape)
-    kept = torch.ge(codes, n_dropped - N_CODES // 2, out=torch.empty(x.shape, dtype=x.dtype))
-    return kept.mul_(N_CODES / (N_CODES - n_dropped))
+        if self.training and self.p > 0 and kernels.is_usable(x):
+            return kernels.dropout(x, self.p)
+        return super().forward(x)
