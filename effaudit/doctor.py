@@ -38,7 +38,7 @@ def survey(sleep: Callable[[float], None] = time.sleep) -> tuple[Finding, ...]:
     return (
         *_devices(accelerator),
         *_types(),
-        _attention(),
+        _kernels(),
         Finding("routing", True, "decisions that the model returns, counted", EXACT),
         Finding("quality", True, "labels against the path that is timed", "one example"),
         Finding("flops", True, "operations counted as torch dispatches them", EXACT),
@@ -57,11 +57,11 @@ def survey(sleep: Callable[[float], None] = time.sleep) -> tuple[Finding, ...]:
     )
 
 
-def _attention() -> Finding:
+def _kernels() -> Finding:
     if kernels.library() is not None:
-        return Finding("attention", True, "own kernel of the variants on one CPU thread in float32, else torch's")
+        return Finding("kernels", True, "own ones of the variants on one CPU thread, else torch's")
     remedy = "install a C++ compiler, or set CXX, and see that the cache folder can be written"
-    return Finding("attention", True, "torch's kernel alone", reason="the own one was not compiled", remedy=remedy)
+    return Finding("kernels", True, "torch's alone", reason="the own ones were not compiled", remedy=remedy)
 
 
 def _devices(accelerator: str | None) -> Iterator[Finding]:
