@@ -20,7 +20,7 @@ from effaudit.datasets._dataset import Dataset
 from effaudit.datasets._model_tokenizer import ModelTokenizer
 from effaudit.datasets._next_tokens import NextTokens
 from effaudit.errors import EffauditError
-from effaudit.execution import prepared
+from effaudit.execution import left_out, prepared
 from effaudit.profile_spec import (
     AuditProfile,
     ModelConfig,
@@ -326,5 +326,6 @@ def load_all(profile: AuditProfile, given: Path | None) -> tuple[Dataset, list[A
             model = open_own(profile, spec, data)
         else:
             model = assemble(profile, spec, data.under(tokenizer), weights[spec.name])
-        assembled.append(replace(model, model=prepared(model.model, spec, profile.audit)))
+        ready = prepared(model.model, spec, profile.audit)
+        assembled.append(replace(model, model=ready, cautions=(*model.cautions, *left_out(ready, spec))))
     return assembled[0].dataset, assembled

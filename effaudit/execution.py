@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import warnings
+from collections import Counter
 
 import torch
 from torch import nn
 
 from effaudit import device as devices
+from effaudit import units
 from effaudit.errors import EffauditError
 from effaudit.kernels.library import cpp_compiler
+from effaudit.parameters import count_parameters
 from effaudit.profile_spec import AuditSpec, ModelSpec
+from effaudit.record import Caution
 from effaudit.variants._linear import with_plain_linears
 from effaudit.variants._own import OwnModel
 
@@ -58,6 +62,23 @@ def _quantised(model: nn.Module, spec: ModelSpec) -> nn.Module:
     except (AttributeError, RuntimeError) as error:
         raise EffauditError(f"`{spec.name}`: this torch cannot quantise it: {error}", "leave quantize out") from error
     return done
+
+
+def left_out(model: nn.Module, spec: ModelSpec) -> tuple[Caution, ...]:
+    """What quantisation left as it was, besides embeddings, which multiply nothing."""
+    if not spec.run.quantize:
+        return ()
+    sizes: Counter[str] = Counter()
+    for module in model.modules():
+        if not isinstance(module, nn.Embedding | nn.EmbeddingBag):
+            matrices = (p for p in module.parameters(recurse=False) if p.dim() > 1 and p.is_floating_point())
+            sizes[type(module).__name__] += sum(p.numel() for p in matrices)
+    kinds = ", ".join(name for name, size in sizes.most_common() if size)
+    if not kinds:
+        return ()
+    share = units.percent(sizes.total() / count_parameters(model))
+    text = f"int8 leaves {share} of the weights in float32: torch quantises plain linear layers alone, not {kinds}"
+    return (Caution(code="partly_quantised", text=text, hint="do not take it for a model that is int8 throughout"),)
 
 
 def _compiled(model: nn.Module, spec: ModelSpec) -> nn.Module:

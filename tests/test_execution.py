@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch import nn
 
-from effaudit import execution
+from effaudit import execution, units
 from effaudit.errors import EffauditError
 from effaudit.flop_counting import count_flops
 from effaudit.parameters import count_parameters, weight_bytes
@@ -58,6 +58,19 @@ def test_all_linear_layers_of_dense_are_quantised(task: Any) -> None:
     assert (count.total, count.complete, count_parameters(quantised)) == (flops, True, n)
     classifier = 32 * config.n_classes if config.n_classes else 0  # the tied head stays the embedding's
     assert weight_bytes(quantised) == n_bytes - 3 * (config.n_layers * (4 * 32 * 32 + 2 * 32 * 64) + classifier)
+
+
+def test_what_is_not_quantised_is_told() -> None:
+    named = spec(quantize="int8")
+    whole = execution.prepared(nn.Sequential(nn.Embedding(9, 8), nn.Linear(8, 8), nn.LayerNorm(8)), named, CPU)
+    assert execution.left_out(whole, named) == ()
+    attention = nn.MultiheadAttention(8, 2)  # keeps a matrix of its own, and takes what its linear layer looks like
+    part = execution.prepared(nn.Sequential(nn.Linear(8, 8, bias=False), attention, nn.Conv1d(8, 4, 2)), named, CPU)
+    (caution,) = execution.left_out(part, named)
+    n_left, n_biases = 3 * 64 + 64 + 64, 24 + 8 + 4
+    assert units.percent(n_left / (64 + n_left + n_biases)) in caution.text
+    assert "MultiheadAttention, NonDynamicallyQuantizableLinear, Conv1d" in caution.text
+    assert execution.left_out(part, spec()) == ()
 
 
 @pytest.mark.parametrize(

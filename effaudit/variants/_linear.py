@@ -54,7 +54,7 @@ class ActivatedLinear(nn.Linear):
         is_large = x.numel() >= MIN_FUSED_ROWS * self.in_features
         if onednn.HAS_LINEAR and is_large and is_inference(self, x) and _is_cpu_float(x):
             return onednn.linear(x, self.weight, self.bias, self.activation)
-        product = F.linear(x, self.weight, self.bias)
+        product = linear(x, self.weight, self.bias)
         return F.gelu(product) if self.activation == "gelu" else F.relu(product)
 
 
