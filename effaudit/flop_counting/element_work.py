@@ -40,7 +40,7 @@ _REDUCTIONS = _words(
     """
 )
 _ADDITIONS = {"index_add": 3, "index_reduce": 3, "scatter_add": 2, "scatter_reduce": 2}  # as many as the argument has
-_BIASED = _words("addmm baddbmm addbmm addmv addr _addmm_activation")
+_BIASED = _words("addmm baddbmm addbmm addmv addr")
 _CONVOLUTIONS = _words("convolution _convolution cudnn_convolution mkldnn_convolution")
 _FUSED_LAYERS = _words("_native_multi_head_attention _triton_multi_head_attention _transformer_encoder_layer_fwd")
 
@@ -93,6 +93,8 @@ def _beside_products(name: str, size: int, args: tuple[Any, ...], kwargs: dict[s
         return (SCORE + is_masked) * (products // (2 * (q.shape[-1] + v.shape[-1])))
     if name == "_linear_pointwise":  # oneDNN's
         return size * ((args[2] is not None) + (args[3] != "none"))
+    if name == "_addmm_activation":
+        return 2 * size
     if name in _BIASED:
         return size if kwargs.get("beta", 1) else 0
     if name in _CONVOLUTIONS:

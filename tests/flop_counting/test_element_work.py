@@ -47,6 +47,7 @@ FLOPS: dict[str, tuple[Callable[[], object], int]] = {
     "reduction of rows": (lambda: X.amax(-1), 32),
     "largest of two": (lambda: torch.maximum(X, X), 32),
     "bias": (lambda: F.linear(X, ones(3, 8), ones(3)), 4 * 3),
+    "bias and activation in one": (lambda: torch._addmm_activation(ones(3), X, ones(8, 3), use_gelu=True), 2 * 4 * 3),
     "no bias": (lambda: F.linear(X, ones(3, 8)), 0),
     "convolution's bias": (lambda: nn.Conv1d(4, 6, 3)(ones(2, 4, 10)), 2 * 6 * 8),
     "sort": (lambda: X.sort(), 0),
