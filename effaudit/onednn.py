@@ -5,6 +5,7 @@ The op is private to torch, so it may be missing.
 
 from __future__ import annotations
 
+import os
 from functools import cache
 from typing import Literal
 
@@ -12,6 +13,12 @@ import torch
 from torch import Tensor
 
 from effaudit import device as devices
+
+# oneDNN makes a kernel for each shape that it meets, which takes as long as a product of some hundred rows does, and
+# keeps as many. Rows whose number is never the same twice are thus multiplied in two parts: as many times GRAIN as go,
+# and the rest.
+GRAIN, MIN_GRAINS = 16, 8
+os.environ.setdefault("ONEDNN_PRIMITIVE_CACHE_CAPACITY", "4096")
 
 HAS_LINEAR = torch.backends.mkldnn.is_available() and hasattr(torch.ops.mkldnn, "_linear_pointwise")
 
@@ -22,6 +29,13 @@ def linear(
     """`activation(x @ weight.T + bias)` for `x` (…, in) and `weight` (out, in); no gradient flows."""
     product: Tensor = torch.ops.mkldnn._linear_pointwise(x, weight, bias, activation, [], "none")
     return product
+
+
+def spans(rows: Tensor) -> list[slice]:
+    """The parts in which gathered rows (N, …) are multiplied."""
+    n_others = len(rows) % GRAIN
+    is_whole = n_others == 0 or len(rows) < MIN_GRAINS * GRAIN or not HAS_LINEAR or rows.device.type != "cpu"
+    return [slice(None)] if is_whole else [slice(-n_others), slice(-n_others, None)]
 
 
 @cache

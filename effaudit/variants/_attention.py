@@ -15,7 +15,7 @@ from effaudit import onednn
 from effaudit.kernels.attention import is_usable, row_attention
 from effaudit.variants._dropout import Dropout
 from effaudit.variants._head_sets import HeadGroup
-from effaudit.variants._linear import Linear, Residual, add_product, is_inference, linear
+from effaudit.variants._linear import Linear, Residual, add_product, is_inference, linear, linear_of_rows
 from effaudit.variants._visibility import Rows, Visibility
 
 
@@ -86,7 +86,7 @@ class Attention(nn.Module):
     def _qkv_rows(self, x: Tensor, rows: Rows) -> tuple[Tensor, Tensor, Tensor]:
         """Queries (N, D), and keys and values (B, T, D) of all tokens, as a cache of them needs."""
         width = self.n_heads * self.head_dim
-        q = linear(rows.take(x), self.qkv.weight[:width])
+        q = linear_of_rows(rows.take(x), self.qkv.weight[:width])
         k, v = linear(x, self.qkv.weight[width:]).chunk(2, dim=-1)
         return q, k, v
 

@@ -19,7 +19,7 @@ from torch import Tensor, nn
 from effaudit.profile_spec import Integer, ModelConfig, Spec
 from effaudit.variants._dropout import Dropout
 from effaudit.variants._layers import Block
-from effaudit.variants._linear import linear
+from effaudit.variants._linear import linear, linear_of_rows
 from effaudit.variants._norm import Norm
 from effaudit.variants._passes import joined, part
 from effaudit.variants._policy import Policy
@@ -53,7 +53,7 @@ class TiedHead(nn.Module):
     """Logits from the embedding's weight, which stays the backbone's: a module, so that its FLOPs have their row."""
 
     def forward(self, h: Tensor, weight: Tensor) -> Tensor:
-        return linear(h, weight)
+        return linear_of_rows(h, weight) if h.dim() == 2 else linear(h, weight)
 
 
 class Backbone(nn.Module):

@@ -37,9 +37,13 @@ class FeedForward(nn.Module):
 
         With `onto`, outputs times `gate` are added onto it in place, without dropout; no gradient flows then.
         """
-        if onto is not None:
-            return self.down(self.up(norm(h, rows)), onto, gate, rows)
-        return self.dropout(self.down(self.dropout(self.up(norm(h, rows)))))
+        if onto is None:
+            return self.dropout(self.down(self.dropout(self.up(norm(h, rows)))))
+        if rows is None:
+            return self.down(self.up(norm(h)), onto, gate)
+        for part, span in rows.parts():
+            self.down(self.up(norm(h, part)), onto, None if gate is None else gate[span], part)
+        return onto
 
 
 class Block(nn.Module):

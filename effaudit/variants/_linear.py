@@ -9,7 +9,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from effaudit import onednn
-from effaudit.variants._visibility import Rows
+from effaudit.variants._visibility import Places
 
 MIN_FUSED_ROWS = 256  # below, setting the fused op up costs more than the pass over the outputs that it spares
 MIN_PRODUCTS, MIN_OUTPUTS = 2**20, 8  # below, setting oneDNN's op up costs more than MKL's slower kernel
@@ -30,6 +30,12 @@ def linear(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
     if is_large and onednn.is_quicker_than_mkl() and _is_free(x) and _is_cpu_float(x):
         return onednn.linear(x, weight, bias)
     return F.linear(x, weight, bias)
+
+
+def linear_of_rows(x: Tensor, weight: Tensor) -> Tensor:
+    """As `F.linear` of gathered rows (N, in)."""
+    products = [linear(x[span], weight) for span in onednn.spans(x)]
+    return products[0] if len(products) == 1 else torch.cat(products)
 
 
 def _is_cpu_float(x: Tensor) -> bool:
@@ -62,7 +68,7 @@ class Residual(nn.Linear):
     """A linear layer that can add its outputs onto a tensor in place."""
 
     def forward(
-        self, x: Tensor, onto: Tensor | None = None, gate: Tensor | None = None, rows: Rows | None = None
+        self, x: Tensor, onto: Tensor | None = None, gate: Tensor | None = None, rows: Places | None = None
     ) -> Tensor:
         """With `onto` (…, D), that with the outputs times `gate` (…) added, in place; no gradient flows.
 
@@ -71,7 +77,8 @@ class Residual(nn.Linear):
         if onto is None:
             return F.linear(x, self.weight, self.bias)
         if rows is not None:
-            rows.add(onto, linear(x, self.weight, self.bias), gate)
+            for part, span in rows.parts() if len(x) == len(rows) else [(rows, slice(None))]:
+                part.add(onto, linear(x[span], self.weight, self.bias), None if gate is None else gate[span])
         elif gate is not None:
             onto.addcmul_(linear(x, self.weight, self.bias), gate[..., None])
         else:
@@ -99,7 +106,7 @@ class PlainLinear(nn.Module):
         self.linear.weight, self.linear.bias = layer.weight, layer.bias
 
     def forward(
-        self, x: Tensor, onto: Tensor | None = None, gate: Tensor | None = None, rows: Rows | None = None
+        self, x: Tensor, onto: Tensor | None = None, gate: Tensor | None = None, rows: Places | None = None
     ) -> Tensor:
         assert rows is None, "what is quantised skips nothing"
         product: Tensor = self.linear(x)

@@ -6,13 +6,13 @@ from torch import Tensor, nn
 
 from effaudit.kernels import rows as kernels
 from effaudit.variants._linear import is_inference
-from effaudit.variants._visibility import Rows
+from effaudit.variants._visibility import Places
 
 
 class Norm(nn.LayerNorm):
     """Layer norm of all tokens, or of gathered ones without their being copied first."""
 
-    def forward(self, h: Tensor, rows: Rows | None = None) -> Tensor:
+    def forward(self, h: Tensor, rows: Places | None = None) -> Tensor:
         """Of `h` (…, D) its shape; with `rows` of `h` (B, T, D) theirs, (N, D)."""
         if not (is_inference(self, h) and kernels.is_usable(h)):
             return super().forward(h if rows is None else rows.take(h))

@@ -11,60 +11,16 @@ from functools import cached_property
 import torch
 from torch import Tensor
 
+from effaudit import onednn
 from effaudit.kernels import rows as kernels
 from effaudit.workload import Batch
 
 
 @dataclass(frozen=True)
-class Rows:
-    """Gathered tokens of a batch: where they stand in the flattened (B*T) tokens, in order."""
+class Places:
+    """Tokens of a batch: where they stand in the flattened (B*T) tokens, in order."""
 
-    flags: Tensor  # (B*T,) bool
     index: Tensor  # (N,) into B*T
-    n_tokens: int  # T
-
-    @classmethod
-    def of(cls, active: Tensor) -> Rows:
-        """The True places of `active` (B, T); one transfer to the host, which the algorithm needs."""
-        if active.device.type == "cpu":
-            return cls(active.flatten(), active.flatten().nonzero().squeeze(1), active.shape[1])
-        counts = active.sum(dim=1).tolist()
-        return cls(active.flatten(), true_places(active.flatten(), sum(counts)), active.shape[1])._counted(counts)
-
-    @classmethod
-    def within(cls, active: Tensor, n: int) -> Rows:
-        """`n` places of each example: the True ones of `active` (B, T), which are no more, and others beside them.
-
-        Nothing is transferred to the host.
-        """
-        places = active.to(torch.uint8).topk(n, dim=1).indices.sort(dim=1).values  # (B, n)
-        starts = torch.arange(0, active.numel(), active.shape[1], device=active.device)
-        index = (places + starts[:, None]).flatten()
-        flags = torch.zeros_like(active.flatten()).index_fill_(0, index, True)
-        return cls(flags, index, active.shape[1])._counted([n] * len(active))
-
-    @classmethod
-    def whole(cls, tokens: Tensor) -> Rows:
-        """All of `tokens` (B, T)."""
-        index = torch.arange(tokens.numel(), device=tokens.device)
-        everyone = torch.ones_like(index, dtype=torch.bool)
-        return cls(everyone, index, tokens.shape[1])._counted([tokens.shape[1]] * tokens.shape[0])
-
-    def _counted(self, counts: list[int]) -> Rows:
-        """The same, its counts known already."""
-        self.__dict__["counts"] = counts
-        return self
-
-    @cached_property
-    def counts(self) -> list[int]:
-        """Per example, its part of the N."""
-        counts: list[int] = self.flags.view(-1, self.n_tokens).sum(dim=1).tolist()
-        return counts
-
-    @cached_property
-    def positions(self) -> Tensor:
-        """(N,) into T."""
-        return self.index % self.n_tokens
 
     def __len__(self) -> int:
         return len(self.index)
@@ -86,6 +42,62 @@ class Rows:
         """(N, D) of `x` (N, D) or (B*T, D), times `gate` (N,)."""
         own = x if len(x) == len(self) else x.index_select(0, self.index)
         return own if gate is None else own * gate[:, None]
+
+    def parts(self) -> list[tuple[Places, slice]]:
+        """In the parts in which they are multiplied, each with where it lies in the N."""
+        spans = onednn.spans(self.index)
+        return [(self, spans[0])] if len(spans) == 1 else [(Places(self.index[span]), span) for span in spans]
+
+
+@dataclass(frozen=True)
+class Rows(Places):
+    """Gathered tokens of a batch, by example."""
+
+    flags: Tensor  # (B*T,) bool, True at `index`
+    n_tokens: int  # T
+
+    @classmethod
+    def of(cls, active: Tensor) -> Rows:
+        """The True places of `active` (B, T); one transfer to the host, which the algorithm needs."""
+        if active.device.type == "cpu":
+            return cls(active.flatten().nonzero().squeeze(1), active.flatten(), active.shape[1])
+        counts = active.sum(dim=1).tolist()
+        return cls(true_places(active.flatten(), sum(counts)), active.flatten(), active.shape[1])._counted(counts)
+
+    @classmethod
+    def within(cls, active: Tensor, n: int) -> Rows:
+        """`n` places of each example: the True ones of `active` (B, T), which are no more, and others beside them.
+
+        Nothing is transferred to the host.
+        """
+        places = active.to(torch.uint8).topk(n, dim=1).indices.sort(dim=1).values  # (B, n)
+        starts = torch.arange(0, active.numel(), active.shape[1], device=active.device)
+        index = (places + starts[:, None]).flatten()
+        flags = torch.zeros_like(active.flatten()).index_fill_(0, index, True)
+        return cls(index, flags, active.shape[1])._counted([n] * len(active))
+
+    @classmethod
+    def whole(cls, tokens: Tensor) -> Rows:
+        """All of `tokens` (B, T)."""
+        index = torch.arange(tokens.numel(), device=tokens.device)
+        everyone = torch.ones_like(index, dtype=torch.bool)
+        return cls(index, everyone, tokens.shape[1])._counted([tokens.shape[1]] * tokens.shape[0])
+
+    def _counted(self, counts: list[int]) -> Rows:
+        """The same, its counts known already."""
+        self.__dict__["counts"] = counts
+        return self
+
+    @cached_property
+    def counts(self) -> list[int]:
+        """Per example, its part of the N."""
+        counts: list[int] = self.flags.view(-1, self.n_tokens).sum(dim=1).tolist()
+        return counts
+
+    @cached_property
+    def positions(self) -> Tensor:
+        """(N,) into T."""
+        return self.index % self.n_tokens
 
 
 def true_places(flags: Tensor, n: int) -> Tensor:

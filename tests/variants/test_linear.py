@@ -13,7 +13,8 @@ from torch import Tensor
 from effaudit import onednn
 from effaudit.flop_counting import count_flops
 from effaudit.variants import _linear
-from effaudit.variants._linear import ActivatedLinear, Linear, Residual
+from effaudit.variants._linear import ActivatedLinear, Linear, Residual, linear_of_rows
+from effaudit.variants._visibility import Rows
 
 ROWS = _linear.MIN_FUSED_ROWS
 
@@ -105,3 +106,29 @@ def test_gradients_flow_whichever_library_is_the_quicker(monkeypatch: pytest.Mon
     layer(torch.randn(3, 8)).sum().backward()
     assert layer.weight.grad is not None
     torch.testing.assert_close(layer.weight.grad[0], layer.weight.grad[1])
+
+
+@pytest.mark.parametrize(
+    ("n_rows", "sizes"), [(0, [0]), (5, [5]), (127, [127]), (128, [128]), (129, [128, 1]), (175, [160, 15])]
+)
+def test_gathered_rows_are_multiplied_in_numbers_that_recur(
+    n_rows: int, sizes: list[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(onednn, "HAS_LINEAR", True)
+    x, weight = torch.randn(n_rows, 6), torch.randn(4, 6)
+    assert [len(x[span]) for span in onednn.spans(x)] == sizes
+    torch.testing.assert_close(torch.cat([x[span] for span in onednn.spans(x)]), x)
+    torch.testing.assert_close(linear_of_rows(x, weight), F.linear(x, weight))
+
+
+@pytest.mark.parametrize("is_gated", [True, False])
+def test_parts_of_rows_add_up(is_gated: bool) -> None:
+    torch.manual_seed(0)
+    rows = Rows.of(torch.rand(2, 150) < 0.6)
+    layer, h, gate = Residual(6, 8).double(), torch.randn(2, 150, 8).double(), torch.rand(len(rows)).double()
+    for x in (torch.randn(len(rows), 6).double(), torch.randn(2, 150, 6).double()):
+        with torch.inference_mode():
+            own = x if x.dim() == 2 else rows.take(x)
+            product = F.linear(own, layer.weight, layer.bias) * (gate[:, None] if is_gated else 1)
+            expected = h.flatten(0, 1).index_add(0, rows.index, product).view_as(h)
+            torch.testing.assert_close(layer(x, h.clone(), gate if is_gated else None, rows), expected)
