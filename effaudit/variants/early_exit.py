@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Annotated, Literal
 
 import torch
@@ -88,9 +89,15 @@ class Tested:
 
     units: Tensor  # (N,)
     before: Tensor | None  # (N, …, D), where the criterion compares it with `after`
-    after: Tensor
-    mask: Tensor | None  # (N, T) of examples that are padded
+    states: Tensor  # (N, …, D), or (B, T, D) of which `rows` are meant
+    mask: Tensor | None = None  # (N, T) of examples that are padded
+    rows: Rows | None = None
     may_leave: Tensor | None = None  # (N,) bool
+
+    @cached_property
+    def after(self) -> Tensor:
+        """(N, …, D)"""
+        return self.states if self.rows is None else self.rows.take(self.states)
 
     def pooled(self, states: Tensor) -> Tensor:
         return states if states.dim() == 2 else masked_mean(states, self.mask)
@@ -120,13 +127,16 @@ class EarlyExit(Backbone):
         else:
             self.exit_heads = nn.ModuleList(TiedHead() for _ in inner)
 
-    def exit_head(self, layer: int, h: Tensor, mask: Tensor | None, is_frozen: bool = False) -> Tensor:
-        """Logits after block `layer` (0-based): of tokens (…, D), or of examples (N, T, D) pooled over `mask`.
+    def exit_head(
+        self, layer: int, h: Tensor, mask: Tensor | None, is_frozen: bool = False, rows: Rows | None = None
+    ) -> Tensor:
+        """Logits after block `layer` (0-based): of tokens (…, D) or `rows` of them, or of examples (N, T, D) pooled
+        over `mask`.
 
         `is_frozen` keeps the tied embedding, which is the backbone's too, out of the gradient.
         """
         is_last = layer == len(self.blocks) - 1
-        normed = (self.norm if is_last else self.exit_norms[layer])(h)
+        normed = (self.norm if is_last else self.exit_norms[layer])(h, rows)
         if self.is_causal:
             tied_head = self.tied_head if is_last else self.exit_heads[layer]
             logits: Tensor = tied_head(normed, self.embed.weight.detach() if is_frozen else self.embed.weight)
@@ -181,11 +191,11 @@ class EarlyExit(Backbone):
         rows, here = Rows.whole(batch.tokens), torch.ones_like(is_real)
         ledger, n_here = Ledger(len(is_real), self.config.vocab_size, h), len(is_real)
         for layer, block in enumerate(self.blocks):
-            before = self._kept(rows.take(h))
+            before = self._kept(h, rows)
             h, is_masked = self._through(block, h, visible, rows, here)
             masked.append(is_masked)
             may_leave = None if batch.padding_mask is None else is_real[rows.index]
-            tested = Tested(rows.index, before, rows.take(h), None, may_leave)
+            tested = Tested(rows.index, before, h, rows=rows, may_leave=may_leave)
             leaves, logits = self._test(ledger, tested, layer, given)
             if leaves is None:
                 continue
@@ -224,9 +234,11 @@ class EarlyExit(Backbone):
 
         return [trial(0.5, is_masked=True), trial(0.25), trial(0.75)]
 
-    def _kept(self, h: Tensor) -> Tensor | None:
-        """The state before a block, which overwrites it, where the criterion compares the two."""
-        return h.clone() if self.options.criterion == "saturation" else None
+    def _kept(self, h: Tensor, rows: Rows | None = None) -> Tensor | None:
+        """The states before a block, which overwrites them, where the criterion compares the two."""
+        if self.options.criterion != "saturation":
+            return None
+        return h.clone() if rows is None else rows.take(h).clone()
 
     def _test(
         self, ledger: Ledger, tested: Tested, layer: int, given: Tensor | None
@@ -238,7 +250,7 @@ class EarlyExit(Backbone):
         is_last = layer == len(self.blocks) - 1
         if layer + 1 < self.options.min_layer and not is_last:
             return None, None
-        logits = None if self.options.is_blind else self.exit_head(layer, tested.after, tested.mask)
+        logits = None if self.options.is_blind else self.exit_head(layer, tested.states, tested.mask, rows=tested.rows)
         is_here = ledger.exits[tested.units] == 0
         if is_last:
             return is_here, logits
