@@ -96,6 +96,7 @@ def threads(n: int) -> Iterator[None]:
 def environment(device: torch.device, dtype: str, threads: int) -> Environment:
     """What a record says about machine and software; `threads` are those of the timed figures."""
     cpu_model, flags = cpu()
+    has_kernels = (device.type, dtype, threads) == ("cpu", "float32", 1) and kernels.library() is not None
     facts = {
         "device": label(device),
         "device_name": _device_name(device, cpu_model),
@@ -107,7 +108,8 @@ def environment(device: torch.device, dtype: str, threads: int) -> Environment:
         "n_cpus": n_cpus(),
         "threads": threads,
         "dtype": dtype,
-        "attention": "own" if _has_own_attention(device, dtype, threads) else "torch",
+        "attention": "own" if has_kernels else "torch",
+        "products": "own" if has_kernels and _are_own_products_quicker() else "torch",
     }
     return Environment.model_validate(
         {
@@ -120,8 +122,10 @@ def environment(device: torch.device, dtype: str, threads: int) -> Environment:
     )
 
 
-def _has_own_attention(device: torch.device, dtype: str, threads: int) -> bool:
-    return (device.type, dtype, threads) == ("cpu", "float32", 1) and kernels.library() is not None
+def _are_own_products_quicker() -> bool:
+    from effaudit.kernels import products  # which builds on this module
+
+    return products.is_quicker()
 
 
 def _fingerprint(facts: dict[str, object]) -> str:

@@ -18,11 +18,6 @@ def attention(out: object, /, q: Tensor, k: Tensor, v: Tensor, *_: object, **__:
     return 2 * prod(q.shape[:-1]) * k.shape[-2] * (q.shape[-1] + v.shape[-1])
 
 
-def row_attention(out: object, /, q: Tensor, k: Tensor, *_: object, **__: object) -> int:
-    """Scores and mix of our own op: q (…, D), each row on all T keys of its example, k (B, T, D)."""
-    return 4 * q.numel() * k.shape[1]
-
-
 def attention_backward(out: object, /, grad: Tensor, q: Tensor, k: Tensor, v: Tensor, *_: object, **__: object) -> int:
     """Scores again, then the gradients of mix (2 products) and scores (2 products)."""
     return 2 * prod(q.shape[:-1]) * k.shape[-2] * (3 * q.shape[-1] + 2 * v.shape[-1])

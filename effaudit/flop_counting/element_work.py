@@ -7,8 +7,10 @@ from typing import Any
 
 from torch import Tensor
 
+from effaudit.flop_counting import own_formulas
 from effaudit.flop_counting.attention_formulas import token_pairs
 from effaudit.flop_counting.free_ops import is_arithmetic
+from effaudit.flop_counting.own_formulas import NORM, SCORE, SOFTMAX
 
 ELEMENT_CONVENTION = (
     "1 FLOP per element of the result of arithmetic on floats, whatever the function, and of a bias; 1 per element "
@@ -24,7 +26,7 @@ def _words(text: str) -> frozenset[str]:
     return frozenset(text.split())
 
 
-SOFTMAX, RMS_NORM, NORM, SCORE = 5, 4, 7, 6  # scale, and softmax: maximum, difference, exponential, sum, quotient
+RMS_NORM = 4
 
 _SOFTMAXES = _words(
     """
@@ -58,17 +60,15 @@ def element_flops(name: str, out: Any, args: tuple[Any, ...], kwargs: dict[str, 
     """FLOPs beside its `products` of one call of an op, named without namespace and in-place underscore."""
     if name in _FUSED_LAYERS:
         return _fused_layer(name, args)
+    if name in own_formulas.ELEMENTS:
+        return own_formulas.ELEMENTS[name](*args)
     inputs = list(_tensors((*args, *kwargs.values())))
-    if name == "add_rows":  # ours, which returns nothing
-        return (2 if args[3] is not None else 1) * args[1].numel() * args[0].shape[1]
     results = list(_tensors((out,)))
     if not results or not any(t.is_floating_point() or t.is_complex() for t in inputs):
         return 0
     size = results[0].numel()
     if products:
         return _beside_products(name, size, args, kwargs, products)
-    if name == "norm_rows":  # ours, of chosen rows
-        return NORM * size
     if name in _SOFTMAXES:
         return SOFTMAX * size
     if "rms_norm" in name:
@@ -86,8 +86,6 @@ def element_flops(name: str, out: Any, args: tuple[Any, ...], kwargs: dict[str, 
 
 def _beside_products(name: str, size: int, args: tuple[Any, ...], kwargs: dict[str, Any], products: int) -> int:
     if "attention" in name and "backward" not in name:
-        if name == "row_attention":  # ours, whose heads lie side by side
-            return SCORE * (products // (4 * args[3]))
         q, _k, v = args[:3]
         is_masked = isinstance(kwargs.get("attn_mask", args[3] if len(args) > 3 else None), Tensor)
         return (SCORE + is_masked) * (products // (2 * (q.shape[-1] + v.shape[-1])))
@@ -119,8 +117,8 @@ def moved_bytes(name: str, out: Any, args: tuple[Any, ...], is_in_place: bool) -
     """Bytes that one call of an op gathers or scatters, 0 where it does neither."""
     if name in _GATHERS:
         return 2 * _size(out) + sum(map(_size, _tensors(args[_GATHERS[name] :][:1])))
-    if name in ("norm_rows", "add_rows") and args[1] is not None:  # ours
-        return args[1].numel() * (2 * args[0].shape[1] * args[0].element_size() + args[1].element_size())
+    if name in own_formulas.MOVED:
+        return own_formulas.MOVED[name](*args)
     if name not in _SCATTERS:
         return 0
     index_at, values_at = _SCATTERS[name]

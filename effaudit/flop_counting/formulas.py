@@ -13,6 +13,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from effaudit.flop_counting import own_formulas
 from effaudit.flop_counting.attention_formulas import (
     attention,
     attention_backward,
@@ -24,7 +25,6 @@ from effaudit.flop_counting.attention_formulas import (
     flash_backward,
     flash_in_place,
     native_mha,
-    row_attention,
 )
 from effaudit.flop_counting.layer_formulas import (
     Formula,
@@ -261,7 +261,7 @@ FORMULAS: dict[str, Formula] = {
     "aten::_embedding_bag_backward": embedding_bag_backward,
     "aten::_embedding_bag_per_sample_weights_backward": bag_weights_backward,
     "mkldnn::_linear_pointwise": linear,
-    "effaudit::row_attention": row_attention,
+    **own_formulas.PRODUCTS,
     **QUANTIZED,
 }
 

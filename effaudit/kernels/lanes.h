@@ -1,6 +1,8 @@
-// Vectors as wide as this CPU has them.
+// Vectors as wide as this CPU has them, and what the kernels do with them.
 #pragma once
+#include <cmath>
 #include <cstdint>
+#include <cstring>
 
 #if defined(__AVX512F__)
 constexpr int LANES = 16;
@@ -8,5 +10,73 @@ constexpr int LANES = 16;
 constexpr int LANES = 8;
 #endif
 
+#if defined(__clang__)
+#define UNROLL _Pragma("clang loop unroll(full)")
+#else
+#define UNROLL _Pragma("GCC unroll 16")
+#endif
+
 typedef float Lanes __attribute__((vector_size(LANES * sizeof(float))));
 typedef int32_t Ints __attribute__((vector_size(LANES * sizeof(int32_t))));
+
+inline Lanes load(const float* from) {
+    Lanes x;
+    std::memcpy(&x, from, sizeof x);
+    return x;
+}
+
+inline void store(float* to, Lanes x) { std::memcpy(to, &x, sizeof x); }
+
+// Lanes of `a` and then `b` in the order of `places`, which are constants.
+inline Lanes shuffled(Lanes a, Lanes b, Ints places) {
+#if defined(__clang__)
+    Lanes out;
+    for (int j = 0; j < LANES; j++) out[j] = places[j] < LANES ? a[places[j]] : b[places[j] - LANES];
+    return out;
+#else
+    return __builtin_shuffle(a, b, places);
+#endif
+}
+
+// e^x for x <= 0, to 2 units in the last place: 2^n times a polynomial on [-ln 2 / 2, ln 2 / 2] (Cephes, expf).
+inline Lanes exponential(Lanes x) {
+    x = x > -87.0f ? x : Lanes{} - 87.0f;
+    Ints n = __builtin_convertvector(x * 1.44269504f - 0.5f, Ints);
+    Lanes whole = __builtin_convertvector(n, Lanes);
+    Lanes r = x - whole * 0.693359375f + whole * 2.12194440e-4f;
+    Lanes y = 1.9875691500e-4f * r + 1.3981999507e-3f;
+    y = y * r + 8.3334519073e-3f;
+    y = y * r + 4.1665795894e-2f;
+    y = y * r + 1.6666665459e-1f;
+    y = y * r + 5.0000001201e-1f;
+    y = y * (r * r) + r + 1.0f;
+    return y * (Lanes)((n + 127) << 23);
+}
+
+constexpr int CHAINS = 4;  // sums under way at once, as one waits for its last addition
+
+// The sum of `term(i)` over i = 0, LANES, … below `width`.
+template <typename Term>
+inline float total(int64_t width, Term term) {
+    Lanes sums[CHAINS] = {};
+    int64_t i = 0;
+    for (; i + CHAINS * LANES <= width; i += CHAINS * LANES)
+        for (int c = 0; c < CHAINS; c++) sums[c] += term(i + c * LANES);
+    for (; i < width; i += LANES) sums[0] += term(i);
+    const Lanes sum = (sums[0] + sums[1]) + (sums[2] + sums[3]);
+    float parts[LANES];
+    std::memcpy(parts, &sum, sizeof sum);
+    for (int half = LANES / 2; half; half /= 2)
+        for (int j = 0; j < half; j++) parts[j] += parts[j + half];
+    return parts[0];
+}
+
+// Mean of a row, `width` a multiple of LANES, and one over its standard deviation.
+inline void moments(const float* row, int64_t width, float epsilon, float& mean, float& factor) {
+    const float share = 1.0f / (float)width, middle = total(width, [&](int64_t i) { return load(row + i); }) * share;
+    const auto square = [&](int64_t i) {
+        const Lanes off = load(row + i) - middle;
+        return off * off;
+    };
+    mean = middle, factor = 1.0f / std::sqrt(total(width, square) * share + epsilon);
+}

@@ -8,6 +8,7 @@ import os
 import shutil
 import subprocess
 import tempfile
+from collections.abc import Callable
 from functools import cache
 from pathlib import Path
 
@@ -41,6 +42,20 @@ def library() -> ctypes.CDLL | None:
         return ctypes.CDLL(str(path)) if path is not None else None
     except OSError:
         return None
+
+
+def remembered(name: str, measure: Callable[[], bool]) -> bool:
+    """What was measured with this library on this machine, kept beside it; False where there is no library."""
+    path = _compiled()
+    if path is None:
+        return False
+    kept = path.with_name(f"{path.stem}-{name}")
+    if not kept.is_file():
+        with tempfile.TemporaryDirectory(dir=path.parent) as place:
+            part = Path(place) / "found"
+            part.write_text("yes" if measure() else "no", encoding="utf-8")
+            part.replace(kept)
+    return kept.read_text(encoding="utf-8") == "yes"
 
 
 def cpp_compiler() -> str | None:

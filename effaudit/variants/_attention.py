@@ -12,6 +12,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from effaudit import onednn
+from effaudit.kernels import products
 from effaudit.kernels.attention import is_usable, row_attention
 from effaudit.variants._dropout import Dropout
 from effaudit.variants._head_sets import HeadGroup
@@ -86,7 +87,7 @@ class Attention(nn.Module):
     def _qkv_rows(self, x: Tensor, rows: Rows) -> tuple[Tensor, Tensor, Tensor]:
         """Queries (N, D), and keys and values (B, T, D) of all tokens, as a cache of them needs."""
         width = self.n_heads * self.head_dim
-        q = linear_of_rows(rows.take(x), self.qkv.weight[:width])
+        q = linear_of_rows(x, self.qkv.weight[:width], rows)
         k, v = linear(x, self.qkv.weight[width:]).chunk(2, dim=-1)
         return q, k, v
 
@@ -125,8 +126,12 @@ class Attention(nn.Module):
 
     def _qkv_of(self, x: Tensor, group: HeadGroup) -> Tensor:
         """(b, T, 3, k * dh), each example's in its own heads."""
+        n_run = group.heads.shape[1]
+        width = n_run * self.head_dim
+        if self._is_by_heads(x, n_run):
+            of_heads = products.from_heads(x, group.examples, group.heads, self.qkv.weight, self.head_dim)
+            return of_heads.unflatten(2, (3, width))
         weight = self.qkv.weight.unflatten(0, (3, self.n_heads, self.head_dim))
-        width = group.heads.shape[1] * self.head_dim
         qkv = x.new_empty(len(group.examples), x.shape[1], 3 * width)
         for heads in group.sets:
             chosen = heads.of(weight, dim=1).flatten(0, 2)  # (3 * k * dh, D)
@@ -138,7 +143,14 @@ class Attention(nn.Module):
                     torch.mm(rows, chosen.t(), out=place)
         return qkv.unflatten(2, (3, width))
 
+    def _is_by_heads(self, x: Tensor, n_run: int) -> bool:
+        is_some = n_run < self.n_heads
+        return is_some and is_inference(self, x) and products.is_usable_for_heads(x, self.head_dim, n_run)
+
     def _project(self, mixed: Tensor, group: HeadGroup, onto: Tensor) -> None:
+        if self._is_by_heads(onto, group.heads.shape[1]):
+            products.onto_heads(onto, group.examples, group.heads, self.proj.weight, self.head_dim, mixed)
+            return
         weight = self.proj.weight.unflatten(1, (self.n_heads, self.head_dim))
         for heads in group.sets:
             chosen = heads.of(weight, dim=1).flatten(1)  # (D, k * dh)

@@ -23,7 +23,7 @@ from effaudit.variants._linear import linear, linear_of_rows
 from effaudit.variants._norm import Norm
 from effaudit.variants._passes import joined, part
 from effaudit.variants._policy import Policy
-from effaudit.variants._visibility import Visibility
+from effaudit.variants._visibility import Rows, Visibility
 from effaudit.workload import IGNORED_LABEL, AttentionFlops, Batch, Output, Routing
 
 
@@ -52,8 +52,10 @@ class VariantOptions(Spec):
 class TiedHead(nn.Module):
     """Logits from the embedding's weight, which stays the backbone's: a module, so that its FLOPs have their row."""
 
-    def forward(self, h: Tensor, weight: Tensor) -> Tensor:
-        return linear_of_rows(h, weight) if h.dim() == 2 else linear(h, weight)
+    def forward(self, h: Tensor, weight: Tensor, norm: Norm, rows: Rows | None = None) -> Tensor:
+        """Of the norm of `h` (…, D), or of `rows` of it."""
+        is_gathered = rows is not None or h.dim() == 2
+        return linear_of_rows(h, weight, rows, norm) if is_gathered else linear(norm(h), weight)
 
 
 class Backbone(nn.Module):
@@ -98,7 +100,7 @@ class Backbone(nn.Module):
     def head(self, h: Tensor, mask: Tensor | None) -> Tensor:
         """Final logits: (B, C) from the masked mean, or (B, T, V)."""
         if self.is_causal:
-            logits: Tensor = self.tied_head(self.norm(h), self.embed.weight)
+            logits: Tensor = self.tied_head(h, self.embed.weight, self.norm)
             return logits
         return self.classifier(masked_mean(self.norm(h), mask))
 

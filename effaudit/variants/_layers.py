@@ -9,6 +9,7 @@ from collections.abc import Sequence
 
 from torch import Tensor, nn
 
+from effaudit.kernels import products
 from effaudit.profile_spec import ModelConfig
 from effaudit.variants._attention import Attention
 from effaudit.variants._dropout import Dropout
@@ -39,6 +40,12 @@ class FeedForward(nn.Module):
         """
         if onto is None:
             return self.dropout(self.down(self.dropout(self.up(norm(h, rows)))))
+        if onto is h and products.is_usable(h) and isinstance(self.up, ActivatedLinear):
+            layers = (self.up.weight, self.up.bias, self.down.weight, self.down.bias)
+            index, factor = None if rows is None else rows.index, None if gate is None else gate.flatten()
+            flat, scale = h.view(-1, h.shape[-1]), (norm.weight, norm.bias)
+            products.add_chain(flat, layers, self.up.activation, index, factor, norm=scale, eps=norm.eps)
+            return onto
         if rows is None:
             return self.down(self.up(norm(h)), onto, gate)
         for part, span in rows.parts():

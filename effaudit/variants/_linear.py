@@ -9,6 +9,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from effaudit import onednn
+from effaudit.kernels import products
 from effaudit.variants._visibility import Places
 
 MIN_FUSED_ROWS = 256  # below, setting the fused op up costs more than the pass over the outputs that it spares
@@ -32,10 +33,18 @@ def linear(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
     return F.linear(x, weight, bias)
 
 
-def linear_of_rows(x: Tensor, weight: Tensor) -> Tensor:
-    """As `F.linear` of gathered rows (N, in)."""
-    products = [linear(x[span], weight) for span in onednn.spans(x)]
-    return products[0] if len(products) == 1 else torch.cat(products)
+def linear_of_rows(x: Tensor, weight: Tensor, rows: Places | None = None, norm: nn.LayerNorm | None = None) -> Tensor:
+    """As `F.linear` of gathered rows (N, in), or of `rows` of `x` (B, T, in); of their `norm` where it is given."""
+    if _is_free(x) and products.is_usable(x):
+        index = None if rows is None else rows.index
+        by, eps = ((), 0.0) if norm is None else ((norm.weight, norm.bias), norm.eps)
+        return products.chain(x.flatten(0, -2), (weight, None), "none", index, by, eps)
+    if norm is not None:
+        x = norm(x, rows)
+    elif rows is not None:
+        x = rows.take(x)
+    parts = [linear(x[span], weight) for span in onednn.spans(x)]
+    return parts[0] if len(parts) == 1 else torch.cat(parts)
 
 
 def _is_cpu_float(x: Tensor) -> bool:
@@ -72,12 +81,15 @@ class Residual(nn.Linear):
     ) -> Tensor:
         """With `onto` (…, D), that with the outputs times `gate` (…) added, in place; no gradient flows.
 
-        With `rows`, onto these alone: `gate` is (N,) then, and `x` of them or of all.
+        With `rows`, onto these alone: `gate` is (N,) then, and `x` (N, in) of them or (B, T, in) of all.
         """
         if onto is None:
             return F.linear(x, self.weight, self.bias)
-        if rows is not None:
-            for part, span in rows.parts() if len(x) == len(rows) else [(rows, slice(None))]:
+        if rows is not None and x.dim() == 2 and products.is_usable(x):
+            layers = (self.weight, self.bias)
+            products.add_chain(onto.view(-1, self.out_features), layers, index=rows.index, gate=gate, x=x)
+        elif rows is not None:
+            for part, span in rows.parts() if x.dim() == 2 else [(rows, slice(None))]:
                 part.add(onto, linear(x[span], self.weight, self.bias), None if gate is None else gate[span])
         elif gate is not None:
             onto.addcmul_(linear(x, self.weight, self.bias), gate[..., None])

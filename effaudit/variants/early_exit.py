@@ -14,6 +14,7 @@ from pydantic import Field
 from torch import Tensor, nn
 
 from effaudit.errors import EffauditError
+from effaudit.kernels.rows import highest_probability
 from effaudit.profile_spec import Integer, ModelConfig, Real, validated
 from effaudit.variants._blocks import Backbone, Costs, TiedHead, masked_mean, per_example, task_loss
 from effaudit.variants._fixed_routing import RoutedOptions, exit_layers
@@ -136,13 +137,13 @@ class EarlyExit(Backbone):
         `is_frozen` keeps the tied embedding, which is the backbone's too, out of the gradient.
         """
         is_last = layer == len(self.blocks) - 1
-        normed = (self.norm if is_last else self.exit_norms[layer])(h, rows)
+        norm = self.norm if is_last else self.exit_norms[layer]
         if self.is_causal:
             tied_head = self.tied_head if is_last else self.exit_heads[layer]
-            logits: Tensor = tied_head(normed, self.embed.weight.detach() if is_frozen else self.embed.weight)
+            logits: Tensor = tied_head(h, self.embed.weight.detach() if is_frozen else self.embed.weight, norm, rows)
             return logits
         classifier = self.classifier if is_last else self.exit_classifiers[layer]
-        answer: Tensor = classifier(masked_mean(normed, mask))
+        answer: Tensor = classifier(masked_mean(norm(h), mask))
         return answer
 
     def one_pass(self, batch: Batch, routing: Routing | None) -> Output:
@@ -199,7 +200,7 @@ class EarlyExit(Backbone):
             leaves, logits = self._test(ledger, tested, layer, given)
             if leaves is None:
                 continue
-            here = here.index_copy(0, rows.index, here[rows.index] & ~leaves)
+            here = here & ~leaves if len(rows) == len(here) else here.index_copy(0, rows.index, ~leaves)
             stay = Rows.of(here.view_as(batch.mask))  # the one transfer to the host
             self._record(ledger, tested, layer, true_places(leaves, n_here - len(stay)), logits)
             n_here = len(stay)
@@ -251,17 +252,17 @@ class EarlyExit(Backbone):
         if layer + 1 < self.options.min_layer and not is_last:
             return None, None
         logits = None if self.options.is_blind else self.exit_head(layer, tested.states, tested.mask, rows=tested.rows)
-        is_here = ledger.exits[tested.units] == 0
+        is_here = None if self.options.is_skipping_tokens else ledger.exits[tested.units] == 0  # None: all of them
         if is_last:
-            return is_here, logits
+            return torch.ones_like(tested.units, dtype=torch.bool) if is_here is None else is_here, logits
         # Decisions given from outside replace the test's, which runs all the same; drawn ones are no test's.
         leaves = None if self.options.is_random else self._is_confident(ledger, tested, logits)
         if given is not None:
-            leaves = given[tested.units] == layer + 1
+            leaves = given.index_select(0, tested.units) == layer + 1
         assert leaves is not None
         if tested.may_leave is not None:
             leaves = leaves & tested.may_leave
-        return leaves & is_here, logits
+        return leaves if is_here is None else leaves & is_here, logits
 
     def _record(self, ledger: Ledger, tested: Tested, layer: int, left: Tensor, logits: Tensor | None) -> None:
         if not len(left):
@@ -271,7 +272,7 @@ class EarlyExit(Backbone):
             answers = self.exit_head(layer, tested.after[left], mask)
         else:
             answers = logits if len(left) == len(logits) else logits.index_select(0, left)
-        ledger.record(tested.units[left], answers, layer + 1)
+        ledger.record(tested.units.index_select(0, left), answers, layer + 1)
 
     def _is_confident(self, ledger: Ledger, tested: Tested, logits: Tensor | None) -> Tensor:
         threshold = self.options.threshold
@@ -281,11 +282,11 @@ class EarlyExit(Backbone):
             return F.cosine_similarity(before, after, dim=-1) > threshold
         if self.options.criterion == "patience":
             return ledger.agreements(tested.units, logits.argmax(dim=-1)) >= threshold
+        if self.options.criterion == "maxprob":
+            return highest_probability(logits) > threshold
         log_p = F.log_softmax(logits, dim=-1)
         if self.options.criterion == "entropy":
             return -(log_p.exp() * log_p).sum(dim=-1) < threshold
-        if self.options.criterion == "maxprob":
-            return log_p.amax(dim=-1).exp() > threshold
         best = log_p.topk(2, dim=-1).values.exp()
         return best[:, 0] - best[:, 1] > threshold
 

@@ -10,12 +10,13 @@ import torch
 from pydantic import Field
 from torch import Tensor, nn
 
+from effaudit.kernels import products
 from effaudit.profile_spec import ModelConfig, Real, validated
 from effaudit.variants._blocks import Backbone, Costs, per_example, task_loss
 from effaudit.variants._fixed_routing import RoutedOptions, kept_positions
 from effaudit.variants._knobs import Knob, Knobs
 from effaudit.variants._layers import Block
-from effaudit.variants._linear import ActivatedLinear
+from effaudit.variants._linear import ActivatedLinear, is_inference
 from effaudit.variants._policy import Trial, flags, random_share
 from effaudit.variants._visibility import Rows, Visibility
 from effaudit.workload import Batch, Execution, Output, Routing
@@ -72,6 +73,9 @@ class Router(nn.Module):
         nn.init.constant_(self.halt.bias, bias)
 
     def forward(self, h: Tensor) -> Tensor:
+        if is_inference(self, h) and products.is_usable(h):
+            layers = (self.hidden.weight, self.hidden.bias, self.halt.weight, self.halt.bias)
+            return products.chain(h.flatten(0, 1), layers, "relu").view(h.shape[:2])
         logit: Tensor = self.halt(self.hidden(h))
         return logit.squeeze(-1)  # (B, T)
 

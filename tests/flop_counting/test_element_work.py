@@ -14,7 +14,8 @@ from effaudit.bench._flop_rows import Calls
 from effaudit.flop_counting import FlopCount, count_flops, counted_pass
 from effaudit.kernels.attention import row_attention
 from effaudit.kernels.library import library
-from effaudit.kernels.rows import add_rows, norm_rows
+from effaudit.kernels.products import add_chain, chain, from_heads, onto_heads
+from effaudit.kernels.rows import add_rows, highest_probability, norm_rows
 
 GRAD_MODES = [torch.enable_grad, torch.no_grad, torch.inference_mode]
 B, T, D, H, FF = 2, 5, 8, 2, 12
@@ -95,7 +96,7 @@ def test_bytes_gathered_and_scattered(op: str) -> None:
     assert (found.elements[""].moved, found.uncounted) == (moved, {})
 
 
-WIDE, CHOSEN = ones(4, 16), torch.tensor([0, 2, 3])
+WIDE, CHOSEN, HEADS = ones(4, 16), torch.tensor([0, 2, 3]), torch.tensor([[0, 1], [1, 0]])
 OWN: dict[str, tuple[Callable[[], object], int, int]] = {  # with the bytes moved
     "norm": (lambda: norm_rows(WIDE, None, ones(16), ones(16), 1e-5), 7 * 4 * 16, 0),
     "norm of rows": (
@@ -106,6 +107,25 @@ OWN: dict[str, tuple[Callable[[], object], int, int]] = {  # with the bytes move
     "added": (lambda: add_rows(WIDE.clone(), CHOSEN, WIDE), 3 * 16, 2 * 3 * 64 + 3 * 8),
     "added times gates": (lambda: add_rows(WIDE.clone(), CHOSEN, WIDE[:3], ones(3)), 2 * 3 * 16, 2 * 3 * 64 + 3 * 8),
     "scores": (lambda: row_attention(*[ones(B, T, 16)] * 3, 8, True), 6 * B * 2 * T * T, 0),
+    "peaks": (lambda: highest_probability(WIDE), 6 * 4 * 16 + 4, 0),
+    "layers": (lambda: chain(WIDE, (ones(8, 16), ones(8), ones(3, 8), None), "relu"), 4 * (8 + 8), 0),
+    "layer of normed rows": (
+        lambda: chain(WIDE, (ones(8, 16), None), index=CHOSEN, norm=(ones(16), ones(16))),
+        3 * 7 * 16,
+        2 * 3 * 64 + 3 * 8,
+    ),
+    "layers onto rows": (
+        lambda: add_chain(WIDE.clone(), (ones(8, 16), None, ones(16, 8), ones(16)), "gelu", CHOSEN, ones(3)),
+        3 * (8 + 16 + 2 * 16),
+        2 * (2 * 3 * 64 + 3 * 8),
+    ),
+    "layer of others onto rows": (
+        lambda: add_chain(WIDE.clone(), (ones(16, 16), None), index=CHOSEN, x=ones(3, 16)),
+        3 * 16,
+        2 * 3 * 64 + 3 * 8,
+    ),
+    "from heads": (lambda: from_heads(ones(2, 4, 16), HEADS[0], HEADS, ones(48, 16), 8), 0, 0),
+    "onto heads": (lambda: onto_heads(ones(2, 4, 16), HEADS[0], HEADS, ones(16, 16), 8, ones(2, 4, 16)), 2 * 4 * 16, 0),
 }
 
 

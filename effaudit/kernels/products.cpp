@@ -1,0 +1,289 @@
+// Linear layers of chosen rows on one thread of a CPU: a vector lane a row, so that any number of rows costs its share.
+// Rows are read where they lie and turned into columns, go through one layer or two while they are in the cache, and
+// are written or added where they belong.
+#include <algorithm>
+#include <cmath>
+#include <cstdint>
+#include <cstdlib>
+#include <cstring>
+
+#include "lanes.h"
+
+namespace {
+
+constexpr int VECTORS = 2;  // of rows whose sums are in registers at once,
+constexpr int OUTPUTS = LANES == 16 ? 8 : 4;  // with as many outputs
+constexpr int64_t TOGETHER = VECTORS * LANES;  // rows whose columns lie together
+constexpr int64_t INPUTS = 256, BLOCK = 256;  // of a layer, whose weights stay in the cache while all rows pass
+constexpr int64_t CACHED = 192 * 1024;  // floats of a layer's inputs or outputs that are held at once
+
+enum Activation { NONE, GELU, RELU };
+
+// `n` floats at the start of a cache line, kept from call to call.
+struct Buffer {
+    ~Buffer() { std::free(data); }
+    float* of(int64_t n) {
+        if (n > size) {
+            std::free(data);
+            data = (float*)std::aligned_alloc(64, (n * sizeof(float) + 63) / 64 * 64);
+            size = n;
+        }
+        return data;
+    }
+    float* data = nullptr;
+    int64_t size = 0;
+};
+
+// The error function to 3e-7: beyond END it is 1, within x times a polynomial in t, which x^2 is stretched to on [-1, 1]
+// (fitted to it by least squares at Chebyshev's nodes).
+inline Lanes error_function(Lanes x) {
+    constexpr float END = 3.92f;
+    constexpr float TERMS[] = {
+        3.607368171e-01f, -1.801086515e-01f, 1.340842247e-01f, -1.091779247e-01f, 9.060313553e-02f, -7.403659075e-02f,
+        5.835359544e-02f, -4.334324971e-02f, 2.983444370e-02f, -2.025861852e-02f, 1.398590393e-02f, -7.268768735e-03f,
+        2.099951729e-03f, -1.687437296e-03f, 2.042456297e-03f, -7.572448812e-04f};
+    x = x > END ? Lanes{} + END : x < -END ? Lanes{} - END : x;
+    const Lanes t = x * x * (2 / (END * END)) - 1.0f;
+    Lanes sum = Lanes{} + TERMS[15];
+    UNROLL for (int i = 14; i >= 0; i--) sum = sum * t + TERMS[i];
+    return x * sum;
+}
+
+template <int ACTIVATION>
+inline Lanes activated(Lanes x) {
+    if constexpr (ACTIVATION == GELU) {
+        const Lanes share = 1.0f + error_function(x * 0.70710678f);
+        return x * 0.5f * (share < 0.0f ? Lanes{} : share);
+    }
+    if constexpr (ACTIVATION == RELU) return x < 0.0f ? Lanes{} : x;
+    return x;
+}
+
+// Rows and columns of a (LANES, LANES) block exchanged.
+template <int HALF = LANES / 2>
+inline void transpose(Lanes* rows) {
+    Ints low, high;
+    for (int j = 0; j < LANES; j++) {
+        low[j] = j & HALF ? LANES + j - HALF : j;
+        high[j] = j & HALF ? LANES + j : j + HALF;
+    }
+    for (int i = 0; i < LANES; i++)
+        if (!(i & HALF)) {
+            const Lanes a = rows[i], b = rows[i + HALF];
+            rows[i] = shuffled(a, b, low);
+            rows[i + HALF] = shuffled(a, b, high);
+        }
+    if constexpr (HALF > 1) transpose<HALF / 2>(rows);
+}
+
+// Where the outputs, or the inputs, of a layer lie in its weight: all of them, or those of chosen heads.
+struct Places {
+    const int64_t* heads = nullptr;
+    int64_t width = 0;  // of a head
+    int64_t n_heads = 0, whole = 0;  // heads chosen, and that there are, of one part: a fused projection has several
+
+    int64_t of(int64_t i) const {
+        if (!heads) return i;
+        const int64_t block = i / width;
+        return (block / n_heads * whole + heads[block % n_heads]) * width + i % width;
+    }
+};
+
+struct Layer {
+    const float* weight;  // (…, row)
+    const float* bias;  // (outputs,), or null
+    int64_t inputs, outputs, row;
+    Places from = {}, to = {};  // of its inputs and outputs
+};
+
+// A layer's inputs `start` to `stop`: what is summed before the next ones come from the cache.
+struct Span {
+    int64_t start, stop;
+    bool is_first, is_last;
+};
+
+// Vectors of rows that lie together, of `n` rows that are left.
+inline int64_t vectors(int64_t n) { return std::min<int64_t>(VECTORS, (n + LANES - 1) / LANES); }
+
+// `V` vectors of rows times `O` outputs from `first` on. Columns of such rows lie together, `V` vectors each.
+template <int V, int O, int ACTIVATION>
+inline void tile(const float* columns, const Layer& layer, const Span& span, int64_t first, float* out) {
+    const int64_t run = layer.from.heads ? layer.from.width : span.stop - span.start, row = layer.row;
+    const float* weight = layer.weight + layer.to.of(first) * row;
+    Lanes sums[O][V] = {};
+    if (!span.is_first)
+        UNROLL for (int o = 0; o < O; o++) UNROLL for (int v = 0; v < V; v++) sums[o][v] = load(out + (o * V + v) * LANES);
+    columns += span.start * V * LANES;
+    for (int64_t start = span.start; start < span.stop; start += run) {
+        const float* w = weight + layer.from.of(start);
+        for (const float* end = w + run; w < end; w++, columns += V * LANES) {
+            Lanes x[V];
+            UNROLL for (int v = 0; v < V; v++) x[v] = load(columns + v * LANES);
+            UNROLL for (int o = 0; o < O; o++) UNROLL for (int v = 0; v < V; v++) sums[o][v] += w[o * row] * x[v];
+        }
+    }
+    UNROLL for (int o = 0; o < O; o++) UNROLL for (int v = 0; v < V; v++) {
+        if (span.is_last) sums[o][v] = activated<ACTIVATION>(sums[o][v] + (layer.bias ? layer.bias[first + o] : 0.0f));
+        store(out + (o * V + v) * LANES, sums[o][v]);
+    }
+}
+
+struct Input {
+    const float* x;
+    int64_t row;  // from one to the next
+    const int64_t* index;  // (n,) rows, or null for the first n
+    const float* scale = nullptr;  // (width,) of a layer norm before the first layer, or null
+    const float* shift = nullptr;
+    float epsilon = 0;
+
+    const float* at(int64_t i) const { return x + (index ? index[i] : i) * row; }
+
+    // Rows `first` to `first + n` as columns.
+    void read(int64_t first, int64_t n, int64_t width, float* columns) const {
+        for (int64_t start = 0; start < n; start += TOGETHER, columns += TOGETHER * width) {
+            const int64_t n_vectors = vectors(n - start);
+            for (int64_t v = 0; v < n_vectors; v++)
+                read(first + start + v * LANES, n - start - v * LANES, width, columns + v * LANES, n_vectors * LANES);
+        }
+    }
+
+   private:
+    void read(int64_t first, int64_t n, int64_t width, float* columns, int64_t step) const {
+        const float* rows[LANES];
+        float means[LANES], factors[LANES];
+        for (int j = 0; j < LANES; j++) {  // what is beyond the last row repeats it
+            rows[j] = at(first + std::min<int64_t>(j, n - 1));
+            if (scale) moments(rows[j], width, epsilon, means[j], factors[j]);
+        }
+        for (int64_t k = 0; k < width; k += LANES) {
+            Lanes block[LANES];
+            for (int j = 0; j < LANES; j++) {
+                block[j] = load(rows[j] + k);
+                if (scale) block[j] = (block[j] - means[j]) * factors[j] * load(scale + k) + load(shift + k);
+            }
+            transpose(block);
+            for (int j = 0; j < LANES; j++) store(columns + (k + j) * step, block[j]);
+        }
+    }
+};
+
+struct Output {
+    float* out;
+    int64_t row;
+    const int64_t* index;
+    bool is_added;
+    const float* gate;  // (n,), or null for 1; rows with 0 stay as they are
+
+    // `n_columns` columns of `n` rows, `step` apart, into rows from `first` and columns from `start` on.
+    void write(int64_t first, int64_t n, const float* columns, int64_t step, int64_t start, int64_t n_columns) const {
+        Lanes block[LANES] = {};
+        for (int j = 0; j < n_columns; j++) block[j] = load(columns + j * step);
+        transpose(block);
+        for (int64_t j = 0; j < std::min<int64_t>(n, LANES); j++) {
+            const int64_t i = first + j;
+            const float factor = gate ? gate[i] : 1.0f;
+            float* place = out + (index ? index[i] : i) * row + start;
+            if (is_added && factor == 0.0f) continue;
+            if (n_columns == LANES)
+                store(place, is_added ? load(place) + factor * block[j] : block[j]);
+            else
+                for (int64_t c = 0; c < n_columns; c++)
+                    place[c] = is_added ? place[c] + factor * block[j][c] : block[j][c];
+        }
+    }
+};
+
+// Up to LANES outputs from `first` on, of `V` vectors of rows, as many at once as fit.
+template <int V, int ACTIVATION, int O = OUTPUTS>
+inline void tiles(const float* columns, const Layer& layer, const Span& span, int64_t first, int64_t n, float* out) {
+    for (; n >= O; first += O, n -= O, out += O * V * LANES) tile<V, O, ACTIVATION>(columns, layer, span, first, out);
+    if constexpr (O > 1)
+        if (n) tiles<V, ACTIVATION, O / 2>(columns, layer, span, first, n, out);
+}
+
+// `n` rows, held as columns, through one layer; the last one's outputs are written as soon as they are there.
+template <int ACTIVATION>
+void apply(const Layer& layer, const float* in, float* out, const Output* output, int64_t first_row, int64_t n) {
+    const int64_t step = layer.from.heads ? layer.inputs : INPUTS;
+    const bool is_kept = !output || step < layer.inputs;
+    for (int64_t start = 0; start < layer.inputs; start += step) {
+        const Span span{start, std::min(start + step, layer.inputs), start == 0, start + step >= layer.inputs};
+        for (int64_t block = 0; block < layer.outputs; block += BLOCK)
+            for (int64_t row = 0; row < n; row += TOGETHER) {
+                const float* columns = in + row * layer.inputs;
+                float* to = out + row * layer.outputs;
+                const int64_t n_vectors = vectors(n - row);
+                for (int64_t o = block; o < std::min(block + BLOCK, layer.outputs); o += LANES) {
+                    const int64_t n_outputs = std::min<int64_t>(LANES, layer.outputs - o);
+                    auto run = n_vectors == VECTORS ? tiles<VECTORS, ACTIVATION> : tiles<1, ACTIVATION>;
+                    float* sums = is_kept ? to + o * n_vectors * LANES : out;
+                    run(columns, layer, span, o, n_outputs, sums);
+                    if (!output || !span.is_last) continue;
+                    for (int64_t v = 0; v < n_vectors; v++) {
+                        const float* done = sums + v * LANES;
+                        const int64_t at = row + v * LANES;
+                        output->write(first_row + at, n - at, done, n_vectors * LANES, o, n_outputs);
+                    }
+                }
+            }
+    }
+}
+
+// Rows through `layers`, with the activation after the first; reading may be from where is written.
+void run(const Input& input, const Layer* layers, int n_layers, int activation, const Output& output, int64_t n) {
+    static thread_local Buffer buffers[3];
+    int64_t widest = layers[0].inputs;
+    for (int i = 0; i < n_layers; i++) widest = std::max(widest, layers[i].outputs);
+    const int64_t most = std::max(CACHED / widest / TOGETHER, int64_t(1)) * TOGETHER;
+    float* columns = buffers[0].of(most * layers[0].inputs);
+    for (int64_t first = 0; first < n; first += most) {
+        const int64_t rows = std::min(most, n - first);
+        input.read(first, rows, layers[0].inputs, columns);
+        const float* in = columns;
+        for (int i = 0; i < n_layers; i++) {
+            float* out = buffers[1 + i].of(most * layers[i].outputs);
+            auto through = i ? apply<NONE> : activation == GELU ? apply<GELU> : activation == RELU ? apply<RELU> : apply<NONE>;
+            through(layers[i], in, out, i + 1 == n_layers ? &output : nullptr, first, rows);
+            in = out;
+        }
+    }
+}
+
+}  // namespace
+
+extern "C" void chain(
+    const float* x, int64_t x_row, const int64_t* x_index,  // (M, inputs) rows `x_row` apart; (n,) of them, or null
+    const float* scale, const float* shift, float epsilon,  // (inputs,) of a layer norm, or null
+    const float* first, const float* first_bias, int64_t inputs, int64_t width, int activation,  // (width, inputs)
+    const float* second, const float* second_bias, int64_t outputs,  // (outputs, width), or null
+    float* out, int64_t out_row, const int64_t* out_index, int is_added, const float* gate, int64_t n) {
+    const Layer layers[] = {{first, first_bias, inputs, width, inputs}, {second, second_bias, width, outputs, width}};
+    const Input input{x, x_row, x_index, scale, shift, epsilon};
+    run(input, layers, second ? 2 : 1, activation, Output{out, out_row, out_index, (bool)is_added, gate}, n);
+}
+
+extern "C" void from_heads(
+    const float* x, const int64_t* examples, const int64_t* heads,  // (B, tokens, inputs); (b,) of them; (b, k)
+    const float* weight, int64_t n_heads, int64_t dim, int64_t n_parts,  // (n_parts * n_heads * dim, inputs)
+    float* out,  // (b, tokens, n_parts * k * dim)
+    int64_t b, int64_t k, int64_t tokens, int64_t inputs) {
+    const int64_t outputs = n_parts * k * dim;
+    for (int64_t i = 0; i < b; i++) {
+        const Layer layer{weight, nullptr, inputs, outputs, inputs, {}, {heads + i * k, dim, k, n_heads}};
+        const Output output{out + i * tokens * outputs, outputs, nullptr, false, nullptr};
+        run(Input{x + examples[i] * tokens * inputs, inputs, nullptr}, &layer, 1, NONE, output, tokens);
+    }
+}
+
+extern "C" void onto_heads(
+    float* onto, const int64_t* examples, const int64_t* heads,  // (B, tokens, outputs); (b,) of them; (b, k)
+    const float* weight, int64_t n_heads, int64_t dim,  // (outputs, n_heads * dim)
+    const float* mixed,  // (b, tokens, k * dim)
+    int64_t b, int64_t k, int64_t tokens, int64_t outputs) {
+    const int64_t inputs = k * dim;
+    for (int64_t i = 0; i < b; i++) {
+        const Layer layer{weight, nullptr, inputs, outputs, n_heads * dim, {heads + i * k, dim, k, n_heads}, {}};
+        const Output output{onto + examples[i] * tokens * outputs, outputs, nullptr, true, nullptr};
+        run(Input{mixed + i * tokens * inputs, inputs, nullptr}, &layer, 1, NONE, output, tokens);
+    }
+}
