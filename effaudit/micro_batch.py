@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
 
 import torch
 from torch import nn
@@ -19,12 +18,6 @@ ROUNDS, MAX_S = 7, 5.0
 Clock = Callable[[], float]
 
 
-@dataclass(frozen=True)
-class _Trial:
-    tokens_per_pass: int | None
-    seconds: list[float]
-
-
 def choose_micro_batch(
     model: nn.Module, batch: Batch, routing: Routing | None = None, clock: Clock = time.perf_counter
 ) -> None:
@@ -36,24 +29,29 @@ def choose_micro_batch(
         return
     if batch.tokens.device.type != "cpu":
         return
-    n_tokens = batch.tokens.shape[1]
-    sizes = [size for size in CANDIDATES if max(size // n_tokens, 1) < batch.n_examples]
-    trials = [_Trial(size, []) for size in (None, *sizes)]
-    with torch.inference_mode():
-        _run_in_turns(model, batch, routing, trials, clock)
-    best = min(trials, key=lambda trial: min(trial.seconds))
-    is_worth_it = min(best.seconds) <= WORTH_IT * min(trials[0].seconds)
-    model.tokens_per_pass = best.tokens_per_pass if is_worth_it else None
+
+    def run(tokens_per_pass: int | None) -> object:
+        model.tokens_per_pass = tokens_per_pass
+        return model(batch, routing)
+
+    model.tokens_per_pass = quickest(run, batch.n_examples, batch.tokens.shape[1], clock)
 
 
-def _run_in_turns(model: Backbone, batch: Batch, routing: Routing | None, trials: list[_Trial], clock: Clock) -> None:
-    model(batch, routing)  # what libraries set up once
+@torch.inference_mode()
+def quickest(
+    run: Callable[[int | None], object], n_examples: int, n_tokens: int, clock: Clock = time.perf_counter
+) -> int | None:
+    """With how many tokens per pass `run` is quickest on examples of `n_tokens`; None for a batch as a whole."""
+    sizes = [size for size in CANDIDATES if max(size // n_tokens, 1) < n_examples]
+    seconds: dict[int | None, list[float]] = {size: [] for size in (None, *sizes)}
+    run(None)  # what libraries set up once
     begin = clock()
     for _ in range(ROUNDS):
-        for trial in trials:
-            model.tokens_per_pass = trial.tokens_per_pass
+        for size, taken in seconds.items():
             start = clock()
-            model(batch, routing)
-            trial.seconds.append(clock() - start)
+            run(size)
+            taken.append(clock() - start)
         if clock() - begin > MAX_S:
-            return
+            break
+    best = min(seconds, key=lambda size: min(seconds[size]))
+    return best if min(seconds[best]) <= WORTH_IT * min(seconds[None]) else None

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
+from functools import partial
 from itertools import product
 from typing import Any, Literal
 
@@ -16,9 +17,10 @@ from effaudit.break_even import calibrate_on
 from effaudit.flop_counting import count_flops
 from effaudit.meters import _heap
 from effaudit.meters._process_peak import process_peak
-from effaudit.micro_batch import choose_micro_batch
+from effaudit.micro_batch import choose_micro_batch, quickest
 from effaudit.profile_spec import ModelConfig, load_profile, validated
 from effaudit.variants._blocks import Backbone
+from effaudit.variants._passes import part
 from effaudit.variants.budgetformer import BudgetFormer
 from effaudit.workload import Batch, Routing, Task
 
@@ -171,23 +173,32 @@ def budgetformer(shapes: list[Shape], fractions: tuple[float, ...]) -> Iterator[
 def _attention_of_dense(dense: Backbone, batch: Batch) -> Contender:
     with torch.inference_mode():
         h, visible = dense.embedded(batch), dense.visibility(batch)
-
-    def run() -> object:
-        with torch.inference_mode():
-            return dense.blocks[0].attend(h, visible)
-
-    return Contender("dense", run, _flops(run), "full", None, _peak_bytes(run))
+    return _by_passes("dense", lambda examples: dense.blocks[0].attend(h[examples], visible), batch, "full")
 
 
 def _attention_of(adaptive: BudgetFormer, batch: Batch, heads: Tensor, setting: str) -> Contender:
     with torch.inference_mode():
         h, visible = adaptive.embedded(batch), adaptive.visibility(batch)
 
-    def run() -> object:
-        with torch.inference_mode():
-            return adaptive.attend(0, h, visible, batch, Routing(heads=heads))
+    def attend(examples: slice) -> object:
+        return adaptive.attend(0, h[examples], visible, part(batch, examples), Routing(heads=heads[examples]))
 
-    return Contender(setting, run, _flops(run), "skip", None, _peak_bytes(run))
+    return _by_passes(setting, attend, batch, "skip")
+
+
+def _by_passes(setting: str, attend: Callable[[slice], object], batch: Batch, path: str) -> Contender:
+    """A layer at its own best micro-batch."""
+    n_examples, n_tokens = batch.tokens.shape
+
+    def run(tokens_per_pass: int | None) -> None:
+        n = n_examples if tokens_per_pass is None else max(tokens_per_pass // n_tokens, 1)
+        with torch.inference_mode():
+            for start in range(0, n_examples, n):
+                attend(slice(start, start + n))
+
+    whole = partial(run, None)
+    best = quickest(run, n_examples, n_tokens)
+    return Contender(setting, partial(run, best), _flops(whole), path, best, _peak_bytes(whole))
 
 
 def drawn_heads(shape: Shape, fraction: float, is_shared: bool, seed: int = 3) -> Tensor:

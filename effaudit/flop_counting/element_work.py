@@ -10,7 +10,7 @@ from torch import Tensor
 from effaudit.flop_counting import own_formulas
 from effaudit.flop_counting.attention_formulas import token_pairs
 from effaudit.flop_counting.free_ops import is_arithmetic
-from effaudit.flop_counting.own_formulas import NORM, SCORE, SOFTMAX
+from effaudit.flop_counting.own_formulas import NORM, SCORE
 
 ELEMENT_CONVENTION = (
     "1 FLOP per element of the result of arithmetic on floats, whatever the function, and of a bias; 1 per element "
@@ -26,7 +26,7 @@ def _words(text: str) -> frozenset[str]:
     return frozenset(text.split())
 
 
-RMS_NORM = 4
+SOFTMAX, RMS_NORM = 5, 4
 
 _SOFTMAXES = _words(
     """

@@ -90,7 +90,7 @@ FREE_NAMES = frozenset(
     )
 )
 
-FREE_OWN = frozenset(_words("norm_rows add_rows row_peaks"))
+FREE_OWN = frozenset(_words("norm_rows add_rows"))
 
 FREE_QUANTIZED = frozenset(
     _words(

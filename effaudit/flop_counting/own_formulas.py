@@ -10,7 +10,7 @@ from typing import Any
 
 from torch import Tensor
 
-SOFTMAX, SCORE, NORM = 5, 6, 7  # maximum, difference, exponential, sum, quotient; the same and a scale; a norm
+SCORE, NORM = 6, 7  # scale, and softmax: maximum, difference, exponential, sum, quotient; a norm's of an element
 
 Layers = Sequence[Tensor | None]
 
@@ -55,9 +55,10 @@ PRODUCTS: dict[str, Callable[..., int]] = {
 }
 
 
-def _beside_attention(q: Tensor, k: Tensor, v: Tensor, head_dim: int, *_: object) -> int:
-    """Whose heads lie side by side."""
-    return SCORE * (row_attention(None, q, k) // (4 * head_dim))
+def _beside_attention(q: Tensor, k: Tensor, v: Tensor, head_dim: int, *rest: Any) -> int:
+    """Scores of heads that lie side by side, and the gates of their outputs."""
+    *_, gate = rest
+    return SCORE * (row_attention(None, q, k) // (4 * head_dim)) + (0 if gate is None else q.numel())
 
 
 def _beside_chain(
@@ -84,11 +85,6 @@ def _add_rows(h: Tensor, index: Tensor, x: object, gate: Tensor | None) -> int:
     return (1 if gate is None else 2) * len(index) * h.shape[1]
 
 
-def _row_peaks(logits: Tensor) -> int:
-    """A softmax, the maximum, and its exponential."""
-    return (SOFTMAX + 1) * logits.numel() + logits[..., 0].numel()
-
-
 def _onto_heads(onto: Tensor, examples: Tensor, *_: object) -> int:
     return len(examples) * onto[0].numel()
 
@@ -101,7 +97,6 @@ ELEMENTS: dict[str, Callable[..., int]] = {
     "onto_heads": _onto_heads,
     "norm_rows": _norm_rows,
     "add_rows": _add_rows,
-    "row_peaks": _row_peaks,
 }
 
 

@@ -26,7 +26,7 @@ struct Buffer {
 template <int DIMS>
 void attend(
     const float* q, int64_t q_row, const float* k, const float* v, int64_t row, const int64_t* positions,
-    const int64_t* counts, const uint8_t* real, float* out, int64_t examples, int64_t tokens, int64_t heads,
+    const int64_t* counts, const uint8_t* real, const float* gate, float* out, int64_t examples, int64_t tokens, int64_t heads,
     int64_t dim, bool is_causal) {
     const Lanes HIDDEN = Lanes{} - std::numeric_limits<float>::infinity();
     const float scale = 1.0f / std::sqrt((float)dim);
@@ -80,11 +80,12 @@ void attend(
                     scores[j] = places[j] <= place ? e : Lanes{};
                     total += scores[j];
                 }
+                const Lanes share = (gate ? gate[b * heads + h] : 1.0f) / total;
                 for (int64_t i = 0; i < dim; i += DIMS) {
                     Lanes sum[DIMS] = {};
                     for (int j = 0; j < seen; j++)
                         for (int s = 0; s < DIMS; s++) sum[s] += values[j * dim + i + s] * scores[j];
-                    for (int s = 0; s < DIMS; s++) mixed[i + s] = sum[s] / total;
+                    for (int s = 0; s < DIMS; s++) mixed[i + s] = sum[s] * share;
                 }
                 for (int64_t lane = 0; lane < n_lanes; lane++)
                     for (int64_t i = 0; i < dim; i++) out[(first + lane) * width + h * dim + i] = mixed[i][lane];
@@ -103,8 +104,9 @@ extern "C" void row_attention(
     const float* k, const float* v, int64_t row,  // (examples, tokens, heads * dim), rows `row` apart
     const int64_t* positions, const int64_t* counts,  // (N,) in a text, ascending; queries an example; null: all
     const uint8_t* real,  // (examples, tokens), or null where all are
+    const float* gate,  // (examples, heads), or null for 1
     float* out,  // (N, heads * dim)
     int64_t examples, int64_t tokens, int64_t heads, int64_t dim, int is_causal) {
     auto run = dim % 16 == 0 ? attend<16> : attend<8>;
-    run(q, q_row, k, v, row, positions, counts, real, out, examples, tokens, heads, dim, is_causal);
+    run(q, q_row, k, v, row, positions, counts, real, gate, out, examples, tokens, heads, dim, is_causal);
 }

@@ -19,7 +19,7 @@ WIDTHS = 8  # of a head: multiples of it
 
 library.OPS.define(
     "row_attention(Tensor q, Tensor k, Tensor v, int head_dim, bool is_causal, Tensor? positions, int[]? counts, "
-    "Tensor? real) -> Tensor"
+    "Tensor? real, Tensor? gate) -> Tensor"
 )
 
 
@@ -32,13 +32,15 @@ def row_attention(
     positions: Tensor | None = None,
     counts: Sequence[int] | None = None,
     real: Tensor | None = None,
+    gate: Tensor | None = None,
 ) -> Tensor:
     """softmax(q k / sqrt(head_dim)) v, shaped as `q`: (B, T, D), or (N, D) of queries at `positions` (N,) of a text.
 
     `k` and `v` are (B, T, D), all float32 with heads side by side in D; `counts` are the queries of each example in
-    turn, positions ascending within one; `real` (B, T) bool the keys that are no padding.
+    turn, positions ascending within one; `real` (B, T) bool the keys that are no padding, `gate`
+    (B, H) what heads' outputs are multiplied by.
     """
-    mixed: Tensor = torch.ops.effaudit.row_attention(q, k, v, head_dim, is_causal, positions, counts, real)
+    mixed: Tensor = torch.ops.effaudit.row_attention(q, k, v, head_dim, is_causal, positions, counts, real, gate)
     return mixed
 
 
@@ -51,7 +53,7 @@ def _function() -> Callable[..., None]:
     found = library.library()
     assert found is not None, "is_usable() says whether there is a kernel"
     pointer, whole = ctypes.c_void_p, ctypes.c_int64
-    rows = (pointer, whole, pointer, pointer, whole, *[pointer] * 4)
+    rows = (pointer, whole, pointer, pointer, whole, *[pointer] * 5)
     function: Callable[..., None] = found.row_attention
     function.argtypes, function.restype = (*rows, *[whole] * 4, ctypes.c_int), None  # type: ignore[attr-defined]
     return function
@@ -66,6 +68,7 @@ def _on_cpu(
     positions: Tensor | None,
     counts: Sequence[int] | None,
     real: Tensor | None,
+    gate: Tensor | None,
 ) -> Tensor:
     out = q.new_empty(q.shape)
     q, k, v = (_rows(x) for x in (q, k, v))
@@ -74,11 +77,13 @@ def _on_cpu(
     n_examples, n_tokens, width = k.shape
     held = None if counts is None else (ctypes.c_int64 * len(counts))(*counts)
     real = None if real is None else real.contiguous()
+    gate = None if gate is None else gate.to(q.dtype).contiguous()
     _function()(
         *(q.data_ptr(), q.stride(-2), k.data_ptr(), v.data_ptr(), k.stride(-2)),
         None if positions is None else positions.data_ptr(),
         held,
         None if real is None else real.data_ptr(),
+        None if gate is None else gate.data_ptr(),
         out.data_ptr(),
         *(n_examples, n_tokens, width // head_dim, head_dim, is_causal),
     )

@@ -53,6 +53,18 @@ inline Lanes exponential(Lanes x) {
     return y * (Lanes)((n + 127) << 23);
 }
 
+// All lanes by an operation on two of them, halves first.
+template <int HALF = LANES / 2, typename Operation>
+inline float folded(Lanes x, Operation operation) {
+    Ints places;
+    for (int j = 0; j < LANES; j++) places[j] = (j + HALF) % LANES;
+    x = operation(x, shuffled(x, x, places));
+    if constexpr (HALF > 1)
+        return folded<HALF / 2>(x, operation);
+    else
+        return x[0];
+}
+
 constexpr int CHAINS = 4;  // sums under way at once, as one waits for its last addition
 
 // The sum of `term(i)` over i = 0, LANES, … below `width`.
@@ -63,12 +75,7 @@ inline float total(int64_t width, Term term) {
     for (; i + CHAINS * LANES <= width; i += CHAINS * LANES)
         for (int c = 0; c < CHAINS; c++) sums[c] += term(i + c * LANES);
     for (; i < width; i += LANES) sums[0] += term(i);
-    const Lanes sum = (sums[0] + sums[1]) + (sums[2] + sums[3]);
-    float parts[LANES];
-    std::memcpy(parts, &sum, sizeof sum);
-    for (int half = LANES / 2; half; half /= 2)
-        for (int j = 0; j < half; j++) parts[j] += parts[j + half];
-    return parts[0];
+    return folded((sums[0] + sums[1]) + (sums[2] + sums[3]), [](Lanes a, Lanes b) { return a + b; });
 }
 
 // Mean of a row, `width` a multiple of LANES, and one over its standard deviation.

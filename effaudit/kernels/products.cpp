@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <cstdlib>
 #include <cstring>
+#include <vector>
 
 #include "lanes.h"
 
@@ -15,6 +16,7 @@ constexpr int VECTORS = 2;  // of rows whose sums are in registers at once,
 constexpr int OUTPUTS = LANES == 16 ? 8 : 4;  // with as many outputs
 constexpr int64_t TOGETHER = VECTORS * LANES;  // rows whose columns lie together
 constexpr int64_t INPUTS = 256, BLOCK = 256;  // of a layer, whose weights stay in the cache while all rows pass
+constexpr int64_t ROWS = 192, NARROW = 128;  // rows that stay in the cache while all weights pass; outputs of a layer
 constexpr int64_t CACHED = 192 * 1024;  // floats of a layer's inputs or outputs that are held at once
 
 enum Activation { NONE, GELU, RELU };
@@ -76,25 +78,26 @@ inline void transpose(Lanes* rows) {
     if constexpr (HALF > 1) transpose<HALF / 2>(rows);
 }
 
-// Where the outputs, or the inputs, of a layer lie in its weight: all of them, or those of chosen heads.
-struct Places {
-    const int64_t* heads = nullptr;
-    int64_t width = 0;  // of a head
-    int64_t n_heads = 0, whole = 0;  // heads chosen, and that there are, of one part: a fused projection has several
-
-    int64_t of(int64_t i) const {
-        if (!heads) return i;
-        const int64_t block = i / width;
-        return (block / n_heads * whole + heads[block % n_heads]) * width + i % width;
-    }
-};
-
 struct Layer {
     const float* weight;  // (…, row)
     const float* bias;  // (outputs,), or null
     int64_t inputs, outputs, row;
-    Places from = {}, to = {};  // of its inputs and outputs
+    // Of chosen heads: where every OUTPUTS of them lie in the weight's rows, or runs of inputs in its columns.
+    const int64_t* rows = nullptr;
+    const int64_t* columns = nullptr;
+    int64_t run = 0;
+
+    const float* of(int64_t output) const { return weight + (rows ? rows[output / OUTPUTS] : output) * row; }
 };
+
+// Where each `step` of the outputs or inputs of chosen `heads` (k,) of `dim` lies, in `parts` of `whole` heads each.
+inline std::vector<int64_t> places(const int64_t* heads, int64_t k, int64_t dim, int64_t step, int64_t parts, int64_t whole) {
+    std::vector<int64_t> found;
+    for (int64_t part = 0; part < parts; part++)
+        for (int64_t h = 0; h < k; h++)
+            for (int64_t i = 0; i < dim; i += step) found.push_back((part * whole + heads[h]) * dim + i);
+    return found;
+}
 
 // A layer's inputs `start` to `stop`: what is summed before the next ones come from the cache.
 struct Span {
@@ -105,22 +108,32 @@ struct Span {
 // Vectors of rows that lie together, of `n` rows that are left.
 inline int64_t vectors(int64_t n) { return std::min<int64_t>(VECTORS, (n + LANES - 1) / LANES); }
 
+// Adds `n` of `V` vectors of columns, which lie together, times as many values of each of `O` rows.
+template <int V, int O>
+inline void multiply(const float* columns, const float* const (&rows)[O], int64_t n, Lanes (&sums)[O][V]) {
+    for (int64_t k = 0; k < n; k++, columns += V * LANES) {
+        Lanes x[V];
+        UNROLL for (int v = 0; v < V; v++) x[v] = load(columns + v * LANES);
+        UNROLL for (int o = 0; o < O; o++) UNROLL for (int v = 0; v < V; v++) sums[o][v] += rows[o][k] * x[v];
+    }
+}
+
 // `V` vectors of rows times `O` outputs from `first` on. Columns of such rows lie together, `V` vectors each.
 template <int V, int O, int ACTIVATION>
 inline void tile(const float* columns, const Layer& layer, const Span& span, int64_t first, float* out) {
-    const int64_t run = layer.from.heads ? layer.from.width : span.stop - span.start, row = layer.row;
-    const float* weight = layer.weight + layer.to.of(first) * row;
+    const int64_t row = layer.row, run = layer.columns ? layer.run : span.stop - span.start;
+    const float* weight = layer.of(first);
+    const float* rows[O];
     Lanes sums[O][V] = {};
     if (!span.is_first)
         UNROLL for (int o = 0; o < O; o++) UNROLL for (int v = 0; v < V; v++) sums[o][v] = load(out + (o * V + v) * LANES);
     columns += span.start * V * LANES;
+    const int64_t* places = layer.columns;
     for (int64_t start = span.start; start < span.stop; start += run) {
-        const float* w = weight + layer.from.of(start);
-        for (const float* end = w + run; w < end; w++, columns += V * LANES) {
-            Lanes x[V];
-            UNROLL for (int v = 0; v < V; v++) x[v] = load(columns + v * LANES);
-            UNROLL for (int o = 0; o < O; o++) UNROLL for (int v = 0; v < V; v++) sums[o][v] += w[o * row] * x[v];
-        }
+        const int64_t place = places ? *places++ : start;
+        UNROLL for (int o = 0; o < O; o++) rows[o] = weight + o * row + place;
+        multiply<V, O>(columns, rows, run, sums);
+        columns += run * V * LANES;
     }
     UNROLL for (int o = 0; o < O; o++) UNROLL for (int v = 0; v < V; v++) {
         if (span.is_last) sums[o][v] = activated<ACTIVATION>(sums[o][v] + (layer.bias ? layer.bias[first + o] : 0.0f));
@@ -145,6 +158,21 @@ struct Input {
             for (int64_t v = 0; v < n_vectors; v++)
                 read(first + start + v * LANES, n - start - v * LANES, width, columns + v * LANES, n_vectors * LANES);
         }
+    }
+
+    // The layer norm of a row, in `out`.
+    const float* normed(const float* from, int64_t width, float* out) const {
+        float mean, factor;
+        moments(from, width, epsilon, mean, factor);
+        for (int64_t k = 0; k < width; k += LANES)
+            store(out + k, (load(from + k) - mean) * factor * load(scale + k) + load(shift + k));
+        return out;
+    }
+
+    // Into the cache what will be read soon: columns `start` to `stop` of the rows `first` to `stop_row`.
+    void expect(int64_t first, int64_t stop_row, int64_t start, int64_t stop) const {
+        for (int64_t i = first; i < stop_row; i++)
+            for (int64_t k = start; k < stop; k += LANES) __builtin_prefetch(at(i) + k, 0, 2);
     }
 
    private:
@@ -174,24 +202,53 @@ struct Output {
     bool is_added;
     const float* gate;  // (n,), or null for 1; rows with 0 stay as they are
 
+    float* at(int64_t i) const { return out + (index ? index[i] : i) * row; }
+
+    // Into the cache what will be written soon.
+    void expect(int64_t first, int64_t n, int64_t start, int64_t stop) const {
+        for (int64_t i = first; i < first + n; i++)
+            for (int64_t k = start; k < stop; k += LANES) __builtin_prefetch(at(i) + k, 1);
+    }
+
     // `n_columns` columns of `n` rows, `step` apart, into rows from `first` and columns from `start` on.
     void write(int64_t first, int64_t n, const float* columns, int64_t step, int64_t start, int64_t n_columns) const {
         Lanes block[LANES] = {};
         for (int j = 0; j < n_columns; j++) block[j] = load(columns + j * step);
         transpose(block);
-        for (int64_t j = 0; j < std::min<int64_t>(n, LANES); j++) {
-            const int64_t i = first + j;
-            const float factor = gate ? gate[i] : 1.0f;
-            float* place = out + (index ? index[i] : i) * row + start;
-            if (is_added && factor == 0.0f) continue;
-            if (n_columns == LANES)
-                store(place, is_added ? load(place) + factor * block[j] : block[j]);
-            else
-                for (int64_t c = 0; c < n_columns; c++)
-                    place[c] = is_added ? place[c] + factor * block[j][c] : block[j][c];
-        }
+        for (int64_t j = 0; j < std::min<int64_t>(n, LANES); j++) write(first + j, block[j], start, n_columns);
+    }
+
+    // `n_columns` values into row `i` from column `start` on.
+    void write(int64_t i, Lanes values, int64_t start, int64_t n_columns) const {
+        const float factor = gate ? gate[i] : 1.0f;
+        float* place = at(i) + start;
+        if (is_added && factor == 0.0f) return;
+        if (n_columns == LANES)
+            store(place, is_added ? load(place) + factor * values : values);
+        else
+            for (int64_t c = 0; c < n_columns; c++) place[c] = is_added ? place[c] + factor * values[c] : values[c];
     }
 };
+
+// `V` vectors of outputs, whose weights are columns, of OUTPUTS `rows`; the first `n` of them are written from row
+// `first` and column `start` on, `n_columns` of each.
+template <int V>
+void turned(
+    const float* columns, const float* const* rows, int64_t inputs, const float* biases, int activation,
+    const Output& output, int64_t first, int64_t n, int64_t start, int64_t n_columns) {
+    const float* own[OUTPUTS];
+    UNROLL for (int o = 0; o < OUTPUTS; o++) own[o] = rows[o];
+    Lanes sums[OUTPUTS][V] = {};
+    multiply<V, OUTPUTS>(columns, own, inputs, sums);
+    UNROLL for (int o = 0; o < OUTPUTS; o++) UNROLL for (int v = 0; v < V; v++) {
+        sums[o][v] += load(biases + v * LANES);
+        if (activation == GELU) sums[o][v] = activated<GELU>(sums[o][v]);
+        if (activation == RELU) sums[o][v] = activated<RELU>(sums[o][v]);
+    }
+    for (int64_t o = 0; o < std::min<int64_t>(OUTPUTS, n); o++)
+        for (int64_t v = 0; v < V; v++)
+            output.write(first + o, sums[o][v], start + v * LANES, std::min<int64_t>(LANES, n_columns - v * LANES));
+}
 
 // Up to LANES outputs from `first` on, of `V` vectors of rows, as many at once as fit.
 template <int V, int ACTIVATION, int O = OUTPUTS>
@@ -201,10 +258,13 @@ inline void tiles(const float* columns, const Layer& layer, const Span& span, in
         if (n) tiles<V, ACTIVATION, O / 2>(columns, layer, span, first, n, out);
 }
 
-// `n` rows, held as columns, through one layer; the last one's outputs are written as soon as they are there.
+// `n` of `n_rows` rows, held as columns, through one layer. The last one's outputs are written as soon as they are there;
+// while the first one runs, the rows after these come into the cache.
 template <int ACTIVATION>
-void apply(const Layer& layer, const float* in, float* out, const Output* output, int64_t first_row, int64_t n) {
-    const int64_t step = layer.from.heads ? layer.inputs : INPUTS;
+void apply(
+    const Layer& layer, const float* in, float* out, const Input* input, const Output* output, int64_t first_row,
+    int64_t n, int64_t n_rows) {
+    const int64_t step = layer.columns ? layer.inputs : INPUTS;
     const bool is_kept = !output || step < layer.inputs;
     for (int64_t start = 0; start < layer.inputs; start += step) {
         const Span span{start, std::min(start + step, layer.inputs), start == 0, start + step >= layer.inputs};
@@ -217,6 +277,12 @@ void apply(const Layer& layer, const float* in, float* out, const Output* output
                     const int64_t n_outputs = std::min<int64_t>(LANES, layer.outputs - o);
                     auto run = n_vectors == VECTORS ? tiles<VECTORS, ACTIVATION> : tiles<1, ACTIVATION>;
                     float* sums = is_kept ? to + o * n_vectors * LANES : out;
+                    if (output && span.is_last) output->expect(first_row + row, std::min(n - row, TOGETHER), o, o + n_outputs);
+                    if (input && span.is_first) {
+                        const int64_t from = first_row + n + row, k = o * layer.inputs / layer.outputs / LANES * LANES;
+                        const int64_t stop = (o + LANES) * layer.inputs / layer.outputs / LANES * LANES;
+                        input->expect(from, std::min(from + TOGETHER, n_rows), k, std::min(stop, layer.inputs));
+                    }
                     run(columns, layer, span, o, n_outputs, sums);
                     if (!output || !span.is_last) continue;
                     for (int64_t v = 0; v < n_vectors; v++) {
@@ -229,12 +295,52 @@ void apply(const Layer& layer, const float* in, float* out, const Output* output
     }
 }
 
+// Rows through one layer the other way round, a vector lane an output: its weights become columns instead of many rows.
+void run_turned(const Input& input, const Layer& layer, int activation, const Output& output, int64_t n) {
+    static thread_local Buffer buffers[3];
+    const int64_t inputs = layer.inputs, outputs = layer.outputs, n_panels = (outputs + TOGETHER - 1) / TOGETHER;
+    float* panels = buffers[0].of(n_panels * TOGETHER * inputs);
+    float* biases = buffers[1].of(n_panels * TOGETHER);
+    float* normed = buffers[2].of(input.scale ? ROWS * inputs : 0);
+    Input{layer.weight, layer.row, nullptr}.read(0, outputs, inputs, panels);
+    for (int64_t o = 0; o < n_panels * TOGETHER; o++) biases[o] = layer.bias && o < outputs ? layer.bias[o] : 0.0f;
+    for (int64_t first = 0; first < n; first += ROWS) {
+        const int64_t n_rows = std::min(ROWS, n - first);
+        const float* rows[ROWS];
+        for (int64_t i = 0; i < ROWS; i++) {  // what is beyond the last row repeats it
+            rows[i] = input.at(first + std::min(i, n_rows - 1));
+            if (input.scale && i < n_rows) rows[i] = input.normed(rows[i], inputs, normed + i * inputs);
+        }
+        for (int64_t panel = 0; panel < n_panels; panel++) {
+            const int64_t start = panel * TOGETHER, n_left = std::min(TOGETHER, outputs - start);
+            const float* columns = panels + start * inputs;
+            const int64_t k = panel * inputs / n_panels, stop = (panel + 1) * inputs / n_panels;
+            auto run = vectors(n_left) == VECTORS ? turned<VECTORS> : turned<1>;
+            for (int64_t i = 0; i < n_rows; i += OUTPUTS) {
+                const int64_t next = first + ROWS + i;
+                input.expect(next, std::min(next + OUTPUTS, n), k / LANES * LANES, stop);
+                output.expect(first + i, std::min<int64_t>(OUTPUTS, n_rows - i), start, start + n_left);
+                run(columns, rows + i, inputs, biases + start, activation, output, first + i, n_rows - i, start, n_left);
+            }
+        }
+    }
+}
+
 // Rows through `layers`, with the activation after the first; reading may be from where is written.
 void run(const Input& input, const Layer* layers, int n_layers, int activation, const Output& output, int64_t n) {
-    static thread_local Buffer buffers[3];
+    static thread_local Buffer buffers[4];
+    if (2 * layers[0].outputs <= n && !layers[0].rows && !layers[0].columns) {
+        if (n_layers == 1) return run_turned(input, layers[0], activation, output, n);
+        if (layers[0].outputs <= NARROW && layers[0].outputs % LANES == 0) {
+            const int64_t width = layers[0].outputs;
+            float* hidden = buffers[3].of(n * width);
+            run_turned(input, layers[0], activation, Output{hidden, width, nullptr, false, nullptr}, n);
+            return run(Input{hidden, width, nullptr}, layers + 1, 1, NONE, output, n);
+        }
+    }
     int64_t widest = layers[0].inputs;
     for (int i = 0; i < n_layers; i++) widest = std::max(widest, layers[i].outputs);
-    const int64_t most = std::max(CACHED / widest / TOGETHER, int64_t(1)) * TOGETHER;
+    const int64_t most = std::clamp(CACHED / widest / TOGETHER, int64_t(1), int64_t(6)) * TOGETHER;
     float* columns = buffers[0].of(most * layers[0].inputs);
     for (int64_t first = 0; first < n; first += most) {
         const int64_t rows = std::min(most, n - first);
@@ -243,7 +349,7 @@ void run(const Input& input, const Layer* layers, int n_layers, int activation, 
         for (int i = 0; i < n_layers; i++) {
             float* out = buffers[1 + i].of(most * layers[i].outputs);
             auto through = i ? apply<NONE> : activation == GELU ? apply<GELU> : activation == RELU ? apply<RELU> : apply<NONE>;
-            through(layers[i], in, out, i + 1 == n_layers ? &output : nullptr, first, rows);
+            through(layers[i], in, out, i ? nullptr : &input, i + 1 == n_layers ? &output : nullptr, first, rows, n);
             in = out;
         }
     }
@@ -269,7 +375,8 @@ extern "C" void from_heads(
     int64_t b, int64_t k, int64_t tokens, int64_t inputs) {
     const int64_t outputs = n_parts * k * dim;
     for (int64_t i = 0; i < b; i++) {
-        const Layer layer{weight, nullptr, inputs, outputs, inputs, {}, {heads + i * k, dim, k, n_heads}};
+        const auto rows = places(heads + i * k, k, dim, OUTPUTS, n_parts, n_heads);
+        const Layer layer{weight, nullptr, inputs, outputs, inputs, rows.data()};
         const Output output{out + i * tokens * outputs, outputs, nullptr, false, nullptr};
         run(Input{x + examples[i] * tokens * inputs, inputs, nullptr}, &layer, 1, NONE, output, tokens);
     }
@@ -282,7 +389,8 @@ extern "C" void onto_heads(
     int64_t b, int64_t k, int64_t tokens, int64_t outputs) {
     const int64_t inputs = k * dim;
     for (int64_t i = 0; i < b; i++) {
-        const Layer layer{weight, nullptr, inputs, outputs, n_heads * dim, {heads + i * k, dim, k, n_heads}, {}};
+        const auto columns = places(heads + i * k, k, dim, dim, 1, n_heads);
+        const Layer layer{weight, nullptr, inputs, outputs, n_heads * dim, nullptr, columns.data(), dim};
         const Output output{onto + examples[i] * tokens * outputs, outputs, nullptr, true, nullptr};
         run(Input{mixed + i * tokens * inputs, inputs, nullptr}, &layer, 1, NONE, output, tokens);
     }

@@ -1,8 +1,5 @@
-// Chosen rows of a matrix: their layer norm, what is added onto them, the peak of their softmax, each in one pass. One
-// thread of a CPU.
-#include <algorithm>
+// Chosen rows of a matrix: their layer norm, and what is added onto them, each in one pass. One thread of a CPU.
 #include <cstdint>
-#include <limits>
 
 #include "lanes.h"
 
@@ -30,24 +27,5 @@ extern "C" void add_rows(
         const float* __restrict from = x + (is_whole ? index[r] : r) * width;
         const float factor = gate ? gate[r] : 1.0f;
         for (int64_t i = 0; i < width; i++) to[i] += factor * from[i];
-    }
-}
-
-extern "C" void row_peaks(const float* x, float* out, int64_t n, int64_t width) {  // (n, width); (n,)
-    const Lanes LEAST = Lanes{} - std::numeric_limits<float>::infinity();
-    const int64_t whole = width / LANES * LANES;
-    for (int64_t r = 0; r < n; r++, x += width) {
-        float rest[LANES];
-        std::memcpy(rest, &LEAST, sizeof rest);
-        std::memcpy(rest, x + whole, (width - whole) * sizeof *rest);
-        Lanes tops = load(rest);
-        for (int64_t i = 0; i < whole; i += LANES) tops = load(x + i) > tops ? load(x + i) : tops;
-        float top = tops[0];
-        for (int j = 1; j < LANES; j++) top = std::max(top, (float)tops[j]);
-        const auto term = [&](const float* from) {  // what is no number stays none
-            const Lanes below = load(from) - top;
-            return below == below ? exponential(below) : below;
-        };
-        out[r] = 1.0f / (total(whole, [&](int64_t i) { return term(x + i); }) + total(LANES, [&](int64_t) { return term(rest); }));
     }
 }

@@ -1,4 +1,4 @@
-"""Layer norms of chosen rows, additions onto them and peaks of their softmax, each in one pass over those rows alone.
+"""Layer norms of chosen rows, and additions onto them, each in one pass over those rows alone.
 
 Shapes: M rows of width D, N of them chosen.
 """
@@ -10,7 +10,6 @@ from functools import cache
 from typing import Any
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor
 
 from effaudit.kernels import library
@@ -19,7 +18,6 @@ WIDTHS = 16  # of a row: multiples of it
 
 library.OPS.define("norm_rows(Tensor h, Tensor? index, Tensor weight, Tensor bias, float eps) -> Tensor")
 library.OPS.define("add_rows(Tensor(a!) h, Tensor index, Tensor x, Tensor? gate) -> ()")
-library.OPS.define("row_peaks(Tensor logits) -> Tensor")
 
 
 def norm_rows(h: Tensor, index: Tensor | None, weight: Tensor, bias: Tensor, eps: float) -> Tensor:
@@ -34,14 +32,6 @@ def add_rows(h: Tensor, index: Tensor, x: Tensor, gate: Tensor | None = None) ->
     `x` is (N, D), or (M, D) of which the same rows are taken.
     """
     torch.ops.effaudit.add_rows(h, index, x, gate)
-
-
-def highest_probability(logits: Tensor) -> Tensor:
-    """That of the likeliest class (…) under `logits` (…, C); no gradient flows where there is a kernel for it."""
-    if logits.is_contiguous() and not torch.is_grad_enabled() and library.is_usable(logits):
-        peaks: Tensor = torch.ops.effaudit.row_peaks(logits)
-        return peaks
-    return F.log_softmax(logits, dim=-1).amax(dim=-1).exp()
 
 
 def is_usable(h: Tensor) -> bool:
@@ -74,18 +64,9 @@ def _added_on_cpu(h: Tensor, index: Tensor, x: Tensor, gate: Tensor | None) -> N
     function(h.data_ptr(), index.data_ptr(), x.data_ptr(), len(x) != n, gates, n, h.shape[1])
 
 
-def _peaks_on_cpu(logits: Tensor) -> Tensor:
-    out = logits.new_empty(logits.shape[:-1])
-    function = _function("row_peaks", 2, ctypes.c_int64, ctypes.c_int64)
-    function(logits.data_ptr(), out.data_ptr(), out.numel(), logits.shape[-1])
-    return out
-
-
 library.OPS.impl("norm_rows", _normed_on_cpu, "CPU")
 library.OPS.impl(
     "norm_rows", lambda h, index, *_: h.new_empty(len(h) if index is None else len(index), h.shape[1]), "Meta"
 )
-library.OPS.impl("row_peaks", _peaks_on_cpu, "CPU")
-library.OPS.impl("row_peaks", lambda logits: logits.new_empty(logits.shape[:-1]), "Meta")
 library.OPS.impl("add_rows", _added_on_cpu, "CPU")
 library.OPS.impl("add_rows", lambda *_: None, "Meta")

@@ -61,10 +61,7 @@ class Attention(nn.Module):
         """Values mixed by scores, all (B, T, k * dh); `head_gate` (B, k)."""
         q, k, v = qkv
         if is_inference(self, q) and is_usable(q, self.head_dim):
-            mixed = row_attention(q, k, v, self.head_dim, visible.is_causal, real=visible.keys)
-            if head_gate is not None:
-                mixed.unflatten(2, (-1, self.head_dim)).mul_(head_gate[:, None, :, None])
-            return mixed
+            return row_attention(q, k, v, self.head_dim, visible.is_causal, real=visible.keys, gate=head_gate)
         q, k, v = (self._split(x) for x in (q, k, v))
         if self.training and q.device.type == "cpu" and (self.dropout.p or torch.is_autocast_enabled("cpu")):
             mixed = self._mixed_by_steps(q, k, v, visible)

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from dataclasses import dataclass
+from functools import cached_property
 
 import torch
 from torch import Tensor
@@ -43,7 +44,15 @@ class HeadGroup:
 
     examples: Tensor
     heads: Tensor
-    sets: list[HeadSet]
+    examples_of: list[tuple[int, list[int]]]  # those of each set: the row of their first, and their places in the batch
+    is_whole: bool  # whether they run all heads
+
+    @cached_property
+    def sets(self) -> list[HeadSet]:
+        return [
+            HeadSet(None if self.is_whole else self.heads[row], _spans(examples, row))
+            for row, examples in self.examples_of
+        ]
 
 
 def head_groups(runs: Tensor) -> list[HeadGroup]:
@@ -58,14 +67,13 @@ def head_groups(runs: Tensor) -> list[HeadGroup]:
 
 
 def _group(sets: list[tuple[tuple[int, ...], list[int]]], runs: Tensor) -> HeadGroup:
-    rows = [[example, *heads] for heads, examples in sets for example in examples]
-    table = _on_device(rows, runs.device)  # (b, 1 + k)
-    found, row = [], 0
+    rows: list[list[int]] = []
+    found = []
     for heads, examples in sets:
-        is_whole = len(heads) == runs.shape[1]
-        found.append(HeadSet(None if is_whole else table[row, 1:], _spans(examples, row)))
-        row += len(examples)
-    return HeadGroup(table[:, 0], table[:, 1:], found)
+        found.append((len(rows), examples))
+        rows += [[example, *heads] for example in examples]
+    table = _on_device(rows, runs.device)  # (b, 1 + k)
+    return HeadGroup(table[:, 0], table[:, 1:], found, is_whole=len(sets[0][0]) == runs.shape[1])
 
 
 def _spans(examples: list[int], row: int) -> list[Span]:

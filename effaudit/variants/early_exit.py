@@ -14,7 +14,6 @@ from pydantic import Field
 from torch import Tensor, nn
 
 from effaudit.errors import EffauditError
-from effaudit.kernels.rows import highest_probability
 from effaudit.profile_spec import Integer, ModelConfig, Real, validated
 from effaudit.variants._blocks import Backbone, Costs, TiedHead, masked_mean, per_example, task_loss
 from effaudit.variants._fixed_routing import RoutedOptions, exit_layers
@@ -282,11 +281,11 @@ class EarlyExit(Backbone):
             return F.cosine_similarity(before, after, dim=-1) > threshold
         if self.options.criterion == "patience":
             return ledger.agreements(tested.units, logits.argmax(dim=-1)) >= threshold
-        if self.options.criterion == "maxprob":
-            return highest_probability(logits) > threshold
         log_p = F.log_softmax(logits, dim=-1)
         if self.options.criterion == "entropy":
             return -(log_p.exp() * log_p).sum(dim=-1) < threshold
+        if self.options.criterion == "maxprob":
+            return log_p.amax(dim=-1).exp() > threshold
         best = log_p.topk(2, dim=-1).values.exp()
         return best[:, 0] - best[:, 1] > threshold
 

@@ -19,7 +19,8 @@ SHAPE = Shape(8, 16, 64)
 def test_runs_take_turns_and_the_order_turns_too() -> None:
     order: list[str] = []
     in_turns([lambda: order.append("a"), lambda: order.append("b")], Timing(3, 100.0))
-    assert "".join(order) == "ab" + "ab" + "ba" + "ab"  # a first run of each is not timed
+    # A first run of each is not timed, nor the run before each timed one.
+    assert "".join(order) == "ab" + "aabb" + "bbaa" + "aabb"
 
 
 def test_rounds_end_when_the_ratios_are_sure() -> None:

@@ -15,7 +15,7 @@ from effaudit.flop_counting import FlopCount, count_flops, counted_pass
 from effaudit.kernels.attention import row_attention
 from effaudit.kernels.library import library
 from effaudit.kernels.products import add_chain, chain, from_heads, onto_heads
-from effaudit.kernels.rows import add_rows, highest_probability, norm_rows
+from effaudit.kernels.rows import add_rows, norm_rows
 
 GRAD_MODES = [torch.enable_grad, torch.no_grad, torch.inference_mode]
 B, T, D, H, FF = 2, 5, 8, 2, 12
@@ -107,7 +107,11 @@ OWN: dict[str, tuple[Callable[[], object], int, int]] = {  # with the bytes move
     "added": (lambda: add_rows(WIDE.clone(), CHOSEN, WIDE), 3 * 16, 2 * 3 * 64 + 3 * 8),
     "added times gates": (lambda: add_rows(WIDE.clone(), CHOSEN, WIDE[:3], ones(3)), 2 * 3 * 16, 2 * 3 * 64 + 3 * 8),
     "scores": (lambda: row_attention(*[ones(B, T, 16)] * 3, 8, True), 6 * B * 2 * T * T, 0),
-    "peaks": (lambda: highest_probability(WIDE), 6 * 4 * 16 + 4, 0),
+    "gated scores": (
+        lambda: row_attention(*[ones(B, T, 16)] * 3, 8, True, gate=ones(B, 2)),
+        6 * B * 2 * T * T + B * T * 16,
+        0,
+    ),
     "layers": (lambda: chain(WIDE, (ones(8, 16), ones(8), ones(3, 8), None), "relu"), 4 * (8 + 8), 0),
     "layer of normed rows": (
         lambda: chain(WIDE, (ones(8, 16), None), index=CHOSEN, norm=(ones(16), ones(16))),

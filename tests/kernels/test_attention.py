@@ -94,6 +94,16 @@ def test_rows_apart_in_memory_make_no_difference() -> None:
 
 
 @needs_kernel
+def test_gates_multiply_the_heads_outputs() -> None:
+    q, k, v = drawn(3, 9, 16)
+    gate = torch.rand(3, 2)
+    expected = row_attention(q, k, v, 8, True).unflatten(2, (2, 8)) * gate[:, None, :, None]
+    torch.testing.assert_close(row_attention(q, k, v, 8, True, gate=gate), expected.flatten(2))
+    rows = row_attention(q[:, :4].flatten(0, 1), k, v, 8, True, torch.arange(4).repeat(3), [4] * 3, gate=gate)
+    torch.testing.assert_close(rows.view(3, 4, 16), expected.flatten(2)[:, :4])
+
+
+@needs_kernel
 def test_flops_are_those_of_attention() -> None:
     q, k, v = drawn(2, 9, 16)
     assert count_flops(row_attention, q, k, v, 8, True).total == 2 * 4 * 9 * 9 * 16

@@ -13,7 +13,7 @@ from torch import Tensor
 from effaudit.device import threads
 from effaudit.flop_counting import counted_pass
 from effaudit.kernels.library import library
-from effaudit.kernels.rows import add_rows, highest_probability, is_usable, norm_rows
+from effaudit.kernels.rows import add_rows, is_usable, norm_rows
 from tests import makers
 from tests.makers import FLOAT32
 
@@ -67,29 +67,6 @@ def test_gates_and_changes_of_another_type_are_converted() -> None:
     expected = h.index_add(0, index, x * gate[:, None])
     add_rows(h, index, x.double(), gate.double())
     torch.testing.assert_close(h, expected)
-
-
-@needs_kernels
-@pytest.mark.parametrize("n_classes", [1, 4, 16, 65, 1000])
-@pytest.mark.parametrize("shape", [(0,), (7,), (2, 3)])
-def test_peaks_are_torchs(shape: tuple[int, ...], n_classes: int) -> None:
-    logits = drawn(*shape, n_classes) * 20
-    with torch.no_grad():
-        found = highest_probability(logits)
-    torch.testing.assert_close(found.double(), logits.double().softmax(dim=-1).amax(dim=-1), rtol=1e-5, atol=1e-7)
-    torch.testing.assert_close(found, highest_probability(logits))  # torch's own, as gradients flow
-
-
-@needs_kernels
-@pytest.mark.parametrize("value", [torch.nan, torch.inf, -torch.inf])
-@pytest.mark.parametrize("n", [1, 20])
-def test_peaks_of_what_is_no_number(value: float, n: int) -> None:
-    logits = torch.zeros(n, 20)
-    logits[0, 3], logits[0, 17] = value, value
-    with torch.no_grad():
-        torch.testing.assert_close(
-            highest_probability(logits), logits.softmax(dim=-1).amax(dim=-1), rtol=1e-5, atol=1e-7, equal_nan=True
-        )
 
 
 @needs_kernels
