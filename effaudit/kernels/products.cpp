@@ -16,7 +16,8 @@ constexpr int VECTORS = 2;  // of rows whose sums are in registers at once,
 constexpr int OUTPUTS = LANES == 16 ? 8 : 4;  // with as many outputs
 constexpr int64_t TOGETHER = VECTORS * LANES;  // rows whose columns lie together
 constexpr int64_t INPUTS = 256, BLOCK = 256;  // of a layer, whose weights stay in the cache while all rows pass
-constexpr int64_t ROWS = 192, NARROW = 128;  // rows that stay in the cache while all weights pass; outputs of a layer
+constexpr int64_t ROWS = 512, HELD = 64 * 1024;  // rows, and floats of them, that are held while all weights pass
+constexpr int64_t NARROW = 128;  // outputs of a first layer
 constexpr int64_t CACHED = 192 * 1024;  // floats of a layer's inputs or outputs that are held at once
 
 enum Activation { NONE, GELU, RELU };
@@ -301,13 +302,14 @@ void run_turned(const Input& input, const Layer& layer, int activation, const Ou
     const int64_t inputs = layer.inputs, outputs = layer.outputs, n_panels = (outputs + TOGETHER - 1) / TOGETHER;
     float* panels = buffers[0].of(n_panels * TOGETHER * inputs);
     float* biases = buffers[1].of(n_panels * TOGETHER);
-    float* normed = buffers[2].of(input.scale ? ROWS * inputs : 0);
+    const int64_t most = std::clamp(HELD / inputs / OUTPUTS * OUTPUTS, int64_t(OUTPUTS), ROWS);
+    float* normed = buffers[2].of(input.scale ? most * inputs : 0);
     Input{layer.weight, layer.row, nullptr}.read(0, outputs, inputs, panels);
     for (int64_t o = 0; o < n_panels * TOGETHER; o++) biases[o] = layer.bias && o < outputs ? layer.bias[o] : 0.0f;
-    for (int64_t first = 0; first < n; first += ROWS) {
-        const int64_t n_rows = std::min(ROWS, n - first);
+    for (int64_t first = 0; first < n; first += most) {
+        const int64_t n_rows = std::min(most, n - first);
         const float* rows[ROWS];
-        for (int64_t i = 0; i < ROWS; i++) {  // what is beyond the last row repeats it
+        for (int64_t i = 0; i < most; i++) {  // what is beyond the last row repeats it
             rows[i] = input.at(first + std::min(i, n_rows - 1));
             if (input.scale && i < n_rows) rows[i] = input.normed(rows[i], inputs, normed + i * inputs);
         }
@@ -317,7 +319,7 @@ void run_turned(const Input& input, const Layer& layer, int activation, const Ou
             const int64_t k = panel * inputs / n_panels, stop = (panel + 1) * inputs / n_panels;
             auto run = vectors(n_left) == VECTORS ? turned<VECTORS> : turned<1>;
             for (int64_t i = 0; i < n_rows; i += OUTPUTS) {
-                const int64_t next = first + ROWS + i;
+                const int64_t next = first + most + i;
                 input.expect(next, std::min(next + OUTPUTS, n), k / LANES * LANES, stop);
                 output.expect(first + i, std::min<int64_t>(OUTPUTS, n_rows - i), start, start + n_left);
                 run(columns, rows + i, inputs, biases + start, activation, output, first + i, n_rows - i, start, n_left);
