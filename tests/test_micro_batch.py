@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from effaudit import micro_batch
-from effaudit.micro_batch import choose_micro_batch
+from effaudit.micro_batch import choose_micro_batch, quickest
 from effaudit.workload import Routing, Task
 from tests import makers
 from tests.makers import FLOAT64
@@ -72,6 +72,18 @@ def test_quickest_size_is_chosen_where_it_is_worth_it(
     model, of = makers.build(makers.config("dense")), makers.batch(lengths=(8,) * 6)
     choose_micro_batch(model, of, clock=_clock(model, seconds))
     assert model.tokens_per_pass == chosen
+
+
+def test_one_lucky_round_is_no_choice(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(micro_batch, "CANDIDATES", (16,))
+    now, runs = [0.0], {None: 0, 16: 0}
+
+    def run(size: int | None) -> None:
+        runs[size] += 1
+        now[0] += 0.5 if size == 16 and runs[16] == 2 else 1.0
+
+    assert quickest(run, 6, 8, lambda: now[0]) is None
+    assert runs[16] == micro_batch.MIN_ROUNDS
 
 
 def test_a_size_that_was_asked_for_stays() -> None:

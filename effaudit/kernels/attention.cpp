@@ -26,8 +26,8 @@ struct Buffer {
 template <int DIMS>
 void attend(
     const float* q, int64_t q_row, const float* k, const float* v, int64_t row, const int64_t* positions,
-    const int64_t* counts, const uint8_t* real, const float* gate, float* out, int64_t examples, int64_t tokens, int64_t heads,
-    int64_t dim, bool is_causal) {
+    const int64_t* counts, const uint8_t* real, const float* gate, float* out, int64_t examples, int64_t tokens,
+    int64_t heads, int64_t dim, bool is_causal) {
     const Lanes HIDDEN = Lanes{} - std::numeric_limits<float>::infinity();
     const float scale = 1.0f / std::sqrt((float)dim);
     const int64_t width = heads * dim, padded = (tokens + KEYS - 1) / KEYS * KEYS;

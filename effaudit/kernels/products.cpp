@@ -1,6 +1,7 @@
 // Linear layers of chosen rows on one thread of a CPU: a vector lane a row, so that any number of rows costs its share.
 // Rows are read where they lie and turned into columns, go through one layer or two while they are in the cache, and
-// are written or added where they belong.
+// are written or added where they belong. Many rows and few outputs go the other way round: a lane an output. Either
+// way the same sums are taken in the same order.
 #include <algorithm>
 #include <cmath>
 #include <cstdint>
@@ -37,8 +38,8 @@ struct Buffer {
     int64_t size = 0;
 };
 
-// The error function to 3e-7: beyond END it is 1, within x times a polynomial in t, which x^2 is stretched to on [-1, 1]
-// (fitted to it by least squares at Chebyshev's nodes).
+// The error function to 3e-7: beyond END it is 1, within x times a polynomial in t, which x^2 is stretched to on
+// [-1, 1] (fitted to it by least squares at Chebyshev's nodes).
 inline Lanes error_function(Lanes x) {
     constexpr float END = 3.92f;
     constexpr float TERMS[] = {
@@ -92,7 +93,8 @@ struct Layer {
 };
 
 // Where each `step` of the outputs or inputs of chosen `heads` (k,) of `dim` lies, in `parts` of `whole` heads each.
-inline std::vector<int64_t> places(const int64_t* heads, int64_t k, int64_t dim, int64_t step, int64_t parts, int64_t whole) {
+inline std::vector<int64_t> places(
+    const int64_t* heads, int64_t k, int64_t dim, int64_t step, int64_t parts, int64_t whole) {
     std::vector<int64_t> found;
     for (int64_t part = 0; part < parts; part++)
         for (int64_t h = 0; h < k; h++)
@@ -126,8 +128,8 @@ inline void tile(const float* columns, const Layer& layer, const Span& span, int
     const float* weight = layer.of(first);
     const float* rows[O];
     Lanes sums[O][V] = {};
-    if (!span.is_first)
-        UNROLL for (int o = 0; o < O; o++) UNROLL for (int v = 0; v < V; v++) sums[o][v] = load(out + (o * V + v) * LANES);
+    UNROLL for (int o = 0; o < O; o++) UNROLL for (int v = 0; v < V; v++)
+        if (!span.is_first) sums[o][v] = load(out + (o * V + v) * LANES);
     columns += span.start * V * LANES;
     const int64_t* places = layer.columns;
     for (int64_t start = span.start; start < span.stop; start += run) {
@@ -259,8 +261,8 @@ inline void tiles(const float* columns, const Layer& layer, const Span& span, in
         if (n) tiles<V, ACTIVATION, O / 2>(columns, layer, span, first, n, out);
 }
 
-// `n` of `n_rows` rows, held as columns, through one layer. The last one's outputs are written as soon as they are there;
-// while the first one runs, the rows after these come into the cache.
+// `n` of `n_rows` rows, held as columns, through one layer. The last one's outputs are written as soon as they are
+// there; while the first one runs, the rows after these come into the cache.
 template <int ACTIVATION>
 void apply(
     const Layer& layer, const float* in, float* out, const Input* input, const Output* output, int64_t first_row,
@@ -278,7 +280,8 @@ void apply(
                     const int64_t n_outputs = std::min<int64_t>(LANES, layer.outputs - o);
                     auto run = n_vectors == VECTORS ? tiles<VECTORS, ACTIVATION> : tiles<1, ACTIVATION>;
                     float* sums = is_kept ? to + o * n_vectors * LANES : out;
-                    if (output && span.is_last) output->expect(first_row + row, std::min(n - row, TOGETHER), o, o + n_outputs);
+                    if (output && span.is_last)
+                        output->expect(first_row + row, std::min(n - row, TOGETHER), o, o + n_outputs);
                     if (input && span.is_first) {
                         const int64_t from = first_row + n + row, k = o * layer.inputs / layer.outputs / LANES * LANES;
                         const int64_t stop = (o + LANES) * layer.inputs / layer.outputs / LANES * LANES;
@@ -322,7 +325,8 @@ void run_turned(const Input& input, const Layer& layer, int activation, const Ou
                 const int64_t next = first + most + i;
                 input.expect(next, std::min(next + OUTPUTS, n), k / LANES * LANES, stop);
                 output.expect(first + i, std::min<int64_t>(OUTPUTS, n_rows - i), start, start + n_left);
-                run(columns, rows + i, inputs, biases + start, activation, output, first + i, n_rows - i, start, n_left);
+                const int64_t n_here = n_rows - i;
+                run(columns, rows + i, inputs, biases + start, activation, output, first + i, n_here, start, n_left);
             }
         }
     }
@@ -331,7 +335,8 @@ void run_turned(const Input& input, const Layer& layer, int activation, const Ou
 // Rows through `layers`, with the activation after the first; reading may be from where is written.
 void run(const Input& input, const Layer* layers, int n_layers, int activation, const Output& output, int64_t n) {
     static thread_local Buffer buffers[4];
-    if (2 * layers[0].outputs <= n && !layers[0].rows && !layers[0].columns) {
+    const bool is_copied = input.scale || input.x != output.out;  // else what is written would be read again
+    if (2 * layers[0].outputs <= n && is_copied && !layers[0].rows && !layers[0].columns) {
         if (n_layers == 1) return run_turned(input, layers[0], activation, output, n);
         if (layers[0].outputs <= NARROW && layers[0].outputs % LANES == 0) {
             const int64_t width = layers[0].outputs;
@@ -350,7 +355,8 @@ void run(const Input& input, const Layer* layers, int n_layers, int activation, 
         const float* in = columns;
         for (int i = 0; i < n_layers; i++) {
             float* out = buffers[1 + i].of(most * layers[i].outputs);
-            auto through = i ? apply<NONE> : activation == GELU ? apply<GELU> : activation == RELU ? apply<RELU> : apply<NONE>;
+            const int then = i ? NONE : activation;
+            auto through = then == GELU ? apply<GELU> : then == RELU ? apply<RELU> : apply<NONE>;
             through(layers[i], in, out, i ? nullptr : &input, i + 1 == n_layers ? &output : nullptr, first, rows, n);
             in = out;
         }

@@ -110,6 +110,13 @@ def test_the_activation_is_right_everywhere() -> None:
     assert found[-1] == 12
 
 
+def test_rows_may_go_onto_themselves() -> None:
+    onto, layers = drawn(M, 64), layers_of(64, 64)
+    expected = onto.double() + expected_of(onto, layers, "none")
+    add_chain(onto, layers)
+    close(onto, expected)
+
+
 def test_gate_0_leaves_a_row_as_it_is() -> None:
     onto, x, gate = drawn(3, 16), torch.full((3, 16), torch.inf), torch.tensor([0.0, 1.0, 0.0])
     before = onto.clone()
