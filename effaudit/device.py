@@ -137,6 +137,8 @@ def _fingerprint(facts: dict[str, object]) -> str:
         "os": f"{platform.system()} {platform.machine()}",
         "kernels": torch.backends.cpu.get_cpu_capability(),  # ATEN_CPU_CAPABILITY can lower it
     }
+    if facts["products"] == "torch":  # as everywhere before there were others
+        del decisive["products"]
     return hashlib.sha256(repr(sorted(decisive.items())).encode()).hexdigest()[:12]
 
 

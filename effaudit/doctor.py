@@ -10,6 +10,7 @@ import torch
 
 from effaudit import device, peak, units
 from effaudit.kernels import library as kernels
+from effaudit.kernels import products
 from effaudit.meters import _codecarbon, _instruments, _load, _nvml, _process_peak, _rapl, memory
 from effaudit.record import Caution
 
@@ -59,7 +60,9 @@ def survey(sleep: Callable[[float], None] = time.sleep) -> tuple[Finding, ...]:
 
 def _kernels() -> Finding:
     if kernels.library() is not None:
-        return Finding("kernels", True, "own ones of the variants on one CPU thread, else torch's")
+        whose = "own" if products.is_quicker() else "torch's"
+        value = f"own ones of the variants on one CPU thread, else torch's; products by {whose}, the quicker ones here"
+        return Finding("kernels", True, value)
     remedy = "install a C++ compiler, or set CXX, and see that the cache folder can be written"
     return Finding("kernels", True, "torch's alone", reason="the own ones were not compiled", remedy=remedy)
 

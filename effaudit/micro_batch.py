@@ -55,6 +55,7 @@ def quickest(
         if n_rounds >= MIN_ROUNDS and clock() - begin > MAX_S:
             break
     # Within a round, as a machine that changes its pace does so for minutes.
-    ratios = {size: median(a / b for a, b in zip(taken, seconds[None], strict=True)) for size, taken in seconds.items()}
+    whole = [max(taken, 1e-9) for taken in seconds[None]]
+    ratios = {size: median(a / b for a, b in zip(taken, whole, strict=True)) for size, taken in seconds.items()}
     best = min(ratios, key=lambda size: ratios[size])
     return best if ratios[best] <= WORTH_IT else None

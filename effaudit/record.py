@@ -194,7 +194,7 @@ class Environment(_Frozen):
     git_commit: str | None
     fingerprint: str
     attention: Literal["own", "torch"] = "torch"  # whose kernel, wherever ours is usable: see `kernels`
-    products: Literal["own", "torch"] = "torch"  # the same of rows and heads, ours where it is quicker
+    products: Literal["own", "torch"] = "torch"  # whose feed-forward layers and chosen rows: the quicker ones
     governor: str | None = None  # what sets the CPU's frequency, where the system tells
     peak_flop_per_s: float | None = None  # what large matrix products reach here; no model goes beyond
 

@@ -72,7 +72,7 @@ def _beside_chain(
 
 
 def _beside_add_chain(onto: Tensor, index: Tensor | None, gate: Tensor | None, x: Tensor | None, *rest: Any) -> int:
-    """Also gate and addition of what comes out, to all rows in one as `addcmul` does."""
+    """Also gate and addition of what comes out; to all rows one, as of torch's `addcmul`, so that ways compare."""
     around = 1 if gate is None or index is None else 2
     return _beside_chain(onto, index, *rest) + _rows(onto, index) * around * onto.shape[1]
 

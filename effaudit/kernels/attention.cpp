@@ -13,6 +13,21 @@ namespace {
 constexpr int32_t NOWHERE = std::numeric_limits<int32_t>::max(), LAST = NOWHERE - 1;  // seen by no query, sees all
 constexpr int KEYS = 8;  // scores that are summed in registers at once
 
+// e^x for x <= 0, to 2 units in the last place: 2^n times a polynomial on [-ln 2 / 2, ln 2 / 2] (Cephes, expf).
+inline Lanes exponential(Lanes x) {
+    x = x > -87.0f ? x : Lanes{} - 87.0f;
+    Ints n = __builtin_convertvector(x * 1.44269504f - 0.5f, Ints);
+    Lanes whole = __builtin_convertvector(n, Lanes);
+    Lanes r = x - whole * 0.693359375f + whole * 2.12194440e-4f;
+    Lanes y = 1.9875691500e-4f * r + 1.3981999507e-3f;
+    y = y * r + 8.3334519073e-3f;
+    y = y * r + 4.1665795894e-2f;
+    y = y * r + 1.6666665459e-1f;
+    y = y * r + 5.0000001201e-1f;
+    y = y * (r * r) + r + 1.0f;
+    return y * (Lanes)((n + 127) << 23);
+}
+
 // `n` values at the start of a cache line, as vectors want them.
 template <typename T>
 struct Buffer {

@@ -75,9 +75,9 @@ def _on_cpu(
     if v.stride(-2) != k.stride(-2):
         k, v = k.contiguous(), v.contiguous()
     n_examples, n_tokens, width = k.shape
+    gate = None if gate is None else gate.to(q.dtype).expand(n_examples, width // head_dim).contiguous()
     held = None if counts is None else (ctypes.c_int64 * len(counts))(*counts)
     real = None if real is None else real.contiguous()
-    gate = None if gate is None else gate.to(q.dtype).contiguous()
     _function()(
         *(q.data_ptr(), q.stride(-2), k.data_ptr(), v.data_ptr(), k.stride(-2)),
         None if positions is None else positions.data_ptr(),

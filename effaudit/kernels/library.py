@@ -9,6 +9,7 @@ import shutil
 import subprocess
 import tempfile
 from collections.abc import Callable
+from contextlib import suppress
 from functools import cache
 from pathlib import Path
 
@@ -50,12 +51,15 @@ def remembered(name: str, measure: Callable[[], bool]) -> bool:
     if path is None:
         return False
     kept = path.with_name(f"{path.stem}-{name}")
-    if not kept.is_file():
-        with tempfile.TemporaryDirectory(dir=path.parent) as place:
-            part = Path(place) / "found"
-            part.write_text("yes" if measure() else "no", encoding="utf-8")
-            part.replace(kept)
-    return kept.read_text(encoding="utf-8") == "yes"
+    with suppress(OSError):
+        if kept.is_file():
+            return kept.read_text(encoding="utf-8") == "yes"
+    found = measure()
+    with suppress(OSError), tempfile.TemporaryDirectory(dir=path.parent) as place:  # which may be another user's
+        part = Path(place) / "found"
+        part.write_text("yes" if found else "no", encoding="utf-8")
+        part.replace(kept)
+    return found
 
 
 def cpp_compiler() -> str | None:

@@ -15,10 +15,12 @@ from typing import Any, Literal
 import torch
 import torch.nn.functional as F
 from torch import Tensor
+from torch.utils._python_dispatch import _disable_current_modes
 
 from effaudit import device as devices
 from effaudit import onednn
 from effaudit.kernels import library
+from effaudit.kernels.rows import norm_rows
 
 WIDTHS, HEAD_WIDTHS = 16, 8  # of a row and of a head: multiples of it
 PARTS = 3  # of a fused projection: queries, keys and values
@@ -99,7 +101,7 @@ def is_usable(x: Tensor) -> bool:
 
 
 def is_usable_for_heads(x: Tensor, dim: int, n_heads: int) -> bool:
-    """The same of `n_heads` heads for each example of `x` (B, T, D)."""
+    """Whether `n_heads` heads for each example of `x` (B, T, D) may run alone; the libraries take one set at a time."""
     return _is_fit(x) and dim % HEAD_WIDTHS == 0 and dim * n_heads % WIDTHS == 0
 
 
@@ -109,36 +111,45 @@ def _is_fit(x: Tensor) -> bool:
 
 @cache
 def is_quicker() -> bool:
-    """Whether these kernels take no longer than torch's libraries over a feed-forward layer of all rows.
+    """Whether these kernels take no longer than torch's libraries over a usual feed-forward layer of all rows.
 
-    Measured once for each machine and version of torch, so that the dense model is at its best everywhere.
+    Measured once for each machine and version of torch, so that the dense model is not slowed by them.
     """
-    return library.remembered(f"products-{torch.__version__}", _measured)
+    name = f"products-{torch.__version__}-{torch.backends.cpu.get_cpu_capability()}"
+    return library.remembered(name, _measured)
 
 
-@torch.inference_mode()
 def _measured(clock: Clock = time.perf_counter) -> bool:
+    with _disable_current_modes(), torch.inference_mode(), devices.threads(1):  # else counters would count the trials
+        return _trial(clock)
+
+
+def _trial(clock: Clock) -> bool:
+    def made(*shape: int) -> Tensor:
+        return torch.zeros(shape, dtype=torch.float32, device="cpu")
+
     width = TRIED_WIDTH
-    h, norm = torch.ones(TRIED_ROWS, width), (torch.ones(width), torch.zeros(width))
-    layers = [torch.zeros(4 * width, width), torch.zeros(4 * width), torch.zeros(width, 4 * width), torch.zeros(width)]
+    h, norm = made(TRIED_ROWS, width), (made(width), made(width))
+    up, up_bias, down, down_bias = layers = made(4 * width, width), made(4 * width), made(width, 4 * width), made(width)
 
     def by_libraries() -> None:
-        normed = F.layer_norm(h, (width,), *norm)
+        normed = norm_rows(h, None, *norm, 1e-5)
         if onednn.HAS_LINEAR:
-            hidden = onednn.linear(normed, layers[0], layers[1], "gelu")
+            hidden = onednn.linear(normed, up, up_bias, "gelu")
         else:
-            hidden = F.gelu(F.linear(normed, layers[0], layers[1]))
-        product = onednn.linear if onednn.is_quicker_than_mkl() else F.linear
-        h.add_(product(hidden, layers[2], layers[3]))
+            hidden = F.gelu(F.linear(normed, up, up_bias))
+        if onednn.is_quicker_than_mkl():
+            h.add_(onednn.linear(hidden, down, down_bias))
+        else:
+            h.add_(down_bias).addmm_(hidden, down.t())
 
     ways = (lambda: add_chain(h, layers, "gelu", norm=norm, eps=1e-5), by_libraries)
     seconds: list[list[float]] = [[], []]
-    with devices.threads(1):
-        for _ in range(TRIALS):
-            for way, taken in zip(ways, seconds, strict=True):
-                start = clock()
-                way()
-                taken.append(clock() - start)
+    for _ in range(TRIALS):
+        for way, taken in zip(ways, seconds, strict=True):
+            start = clock()
+            way()
+            taken.append(clock() - start)
     return min(seconds[0]) <= TOLERATED * min(seconds[1])
 
 
@@ -163,6 +174,13 @@ def _place(x: Tensor | None) -> int | None:
     return None if x is None else x.data_ptr()
 
 
+def _packed(x: Tensor) -> Tensor:
+    """A parameter as the kernels read it."""
+    if x.dtype != torch.float32:
+        raise TypeError(f"kernels take float32, not {x.dtype}")
+    return x.contiguous()
+
+
 def _chain(
     x: Tensor,
     x_index: Tensor | None,
@@ -176,16 +194,18 @@ def _chain(
     gate: Tensor | None,
     n: int,
 ) -> None:
-    """`n` rows; pointers are to float32 whose rows are contiguous."""
-    first, second = layers[0], layers[2] if len(layers) > 2 else None
+    """`n` rows."""
+    parameters = [None if parameter is None else _packed(parameter) for parameter in layers]
+    norm = [_packed(parameter) for parameter in norm]
+    first, second = parameters[0], parameters[2] if len(layers) > 2 else None
     assert first is not None
     width, inputs = first.shape
-    gate = None if gate is None else gate.to(out.dtype).contiguous()
+    gate = None if gate is None else gate.to(out.dtype).expand(n).contiguous()
     _function("chain", *_CHAIN)(
         *(x.data_ptr(), x.stride(0), _place(x_index)),
         *(*((_place(norm[0]), _place(norm[1])) if norm else (None, None)), eps),
-        *(first.data_ptr(), _place(layers[1]), inputs, width, ACTIVATIONS[activation]),
-        *((None, None, 0) if second is None else (second.data_ptr(), _place(layers[3]), len(second))),
+        *(first.data_ptr(), _place(parameters[1]), inputs, width, ACTIVATIONS[activation]),
+        *((None, None, 0) if second is None else (second.data_ptr(), _place(parameters[3]), len(second))),
         *(out.data_ptr(), out.stride(0), _place(out_index), is_added, _place(gate), n),
     )
 
@@ -215,7 +235,7 @@ def _from_heads_on_cpu(x: Tensor, examples: Tensor, heads: Tensor, weight: Tenso
     (b, k), (_, n_tokens, inputs) = heads.shape, x.shape
     out = _from_heads_on_meta(x, examples, heads, weight, dim)
     n_heads = len(weight) // (PARTS * dim)
-    examples, heads = examples.contiguous(), heads.contiguous()
+    examples, heads, weight = examples.contiguous(), heads.contiguous(), _packed(weight)
     _function("from_heads", *[_POINTER] * 4, *[_WHOLE] * 3, _POINTER, *[_WHOLE] * 4)(
         *(x.data_ptr(), examples.data_ptr(), heads.data_ptr(), weight.data_ptr(), n_heads, dim, PARTS),
         *(out.data_ptr(), b, k, n_tokens, inputs),
@@ -225,7 +245,7 @@ def _from_heads_on_cpu(x: Tensor, examples: Tensor, heads: Tensor, weight: Tenso
 
 def _onto_heads_on_cpu(onto: Tensor, examples: Tensor, heads: Tensor, weight: Tensor, dim: int, x: Tensor) -> None:
     (b, k), (_, n_tokens, outputs) = heads.shape, onto.shape
-    examples, heads, x = examples.contiguous(), heads.contiguous(), x.contiguous()
+    examples, heads, weight, x = examples.contiguous(), heads.contiguous(), _packed(weight), _packed(x)
     _function("onto_heads", *[_POINTER] * 4, *[_WHOLE] * 2, _POINTER, *[_WHOLE] * 4)(
         *(onto.data_ptr(), examples.data_ptr(), heads.data_ptr(), weight.data_ptr(), weight.shape[1] // dim, dim),
         *(x.data_ptr(), b, k, n_tokens, outputs),

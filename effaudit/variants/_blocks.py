@@ -19,7 +19,7 @@ from torch import Tensor, nn
 from effaudit.profile_spec import Integer, ModelConfig, Spec
 from effaudit.variants._dropout import Dropout
 from effaudit.variants._layers import Block
-from effaudit.variants._linear import linear, linear_of_rows
+from effaudit.variants._linear import linear, linear_of_normed_rows, linear_of_rows
 from effaudit.variants._norm import Norm
 from effaudit.variants._passes import joined, part
 from effaudit.variants._policy import Policy
@@ -52,10 +52,11 @@ class VariantOptions(Spec):
 class TiedHead(nn.Module):
     """Logits from the embedding's weight, which stays the backbone's: a module, so that its FLOPs have their row."""
 
-    def forward(self, h: Tensor, weight: Tensor, norm: Norm, rows: Rows | None = None) -> Tensor:
-        """Of the norm of `h` (…, D), or of `rows` of it."""
-        is_gathered = rows is not None or h.dim() == 2
-        return linear_of_rows(h, weight, rows, norm) if is_gathered else linear(norm(h), weight)
+    def forward(self, h: Tensor, weight: Tensor, norm: Norm | None = None, rows: Rows | None = None) -> Tensor:
+        """Of `h` (…, D), or of the `norm` of `rows` of it, in one step, where `is_by_rows(h)`."""
+        if norm is not None:
+            return linear_of_normed_rows(h, norm, weight, rows)
+        return linear_of_rows(h, weight) if h.dim() == 2 else linear(h, weight)
 
 
 class Backbone(nn.Module):
@@ -100,7 +101,7 @@ class Backbone(nn.Module):
     def head(self, h: Tensor, mask: Tensor | None) -> Tensor:
         """Final logits: (B, C) from the masked mean, or (B, T, V)."""
         if self.is_causal:
-            logits: Tensor = self.tied_head(h, self.embed.weight, self.norm)
+            logits: Tensor = self.tied_head(self.norm(h), self.embed.weight)
             return logits
         return self.classifier(masked_mean(self.norm(h), mask))
 

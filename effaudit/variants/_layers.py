@@ -42,9 +42,10 @@ class FeedForward(nn.Module):
             return self.dropout(self.down(self.dropout(self.up(norm(h, rows)))))
         if onto is h and products.is_usable(h) and isinstance(self.up, ActivatedLinear):
             layers = (self.up.weight, self.up.bias, self.down.weight, self.down.bias)
-            index, factor = None if rows is None else rows.index, None if gate is None else gate.flatten()
-            flat, scale = h.view(-1, h.shape[-1]), (norm.weight, norm.bias)
-            products.add_chain(flat, layers, self.up.activation, index, factor, norm=scale, eps=norm.eps)
+            factor = gate if gate is None or rows is not None else gate.expand(h.shape[:-1]).flatten()
+            flat, index = h.view(-1, h.shape[-1]), None if rows is None else rows.index
+            by = (norm.weight, norm.bias)
+            products.add_chain(flat, layers, self.up.activation, index, factor, norm=by, eps=norm.eps)
             return onto
         if rows is None:
             return self.down(self.up(norm(h)), onto, gate)

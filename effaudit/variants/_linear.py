@@ -33,18 +33,26 @@ def linear(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
     return F.linear(x, weight, bias)
 
 
-def linear_of_rows(x: Tensor, weight: Tensor, rows: Places | None = None, norm: nn.LayerNorm | None = None) -> Tensor:
-    """As `F.linear` of gathered rows (N, in), or of `rows` of `x` (B, T, in); of their `norm` where it is given."""
-    if _is_free(x) and products.is_usable(x):
-        index = None if rows is None else rows.index
-        by, eps = ((), 0.0) if norm is None else ((norm.weight, norm.bias), norm.eps)
-        return products.chain(x.flatten(0, -2), (weight, None), "none", index, by, eps)
-    if norm is not None:
-        x = norm(x, rows)
-    elif rows is not None:
-        x = rows.take(x)
+def linear_of_rows(x: Tensor, weight: Tensor, rows: Places | None = None) -> Tensor:
+    """As `F.linear` of gathered rows (N, in), or of `rows` of `x` (B, T, in)."""
+    if is_by_rows(x):
+        flat = x.flatten(0, -2)
+        return products.chain(flat, (weight, None), index=None if rows is None else rows.among(len(flat)))
+    x = x if rows is None else rows.take(x)
     parts = [linear(x[span], weight) for span in onednn.spans(x)]
     return parts[0] if len(parts) == 1 else torch.cat(parts)
+
+
+def linear_of_normed_rows(x: Tensor, norm: nn.LayerNorm, weight: Tensor, rows: Places | None = None) -> Tensor:
+    """The same of their norm, where `is_by_rows(x)`."""
+    flat = x.flatten(0, -2)
+    index = None if rows is None else rows.among(len(flat))
+    return products.chain(flat, (weight, None), "none", index, (norm.weight, norm.bias), norm.eps)
+
+
+def is_by_rows(x: Tensor) -> bool:
+    """Whether rows of `x` (…, in) are multiplied where they lie, which no gradient comes through."""
+    return _is_free(x) and products.is_usable(x)
 
 
 def _is_cpu_float(x: Tensor) -> bool:

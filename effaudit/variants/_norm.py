@@ -17,6 +17,6 @@ class Norm(nn.LayerNorm):
         if not (is_inference(self, h) and kernels.is_usable(h)):
             return super().forward(h if rows is None else rows.take(h))
         flat = h.view(-1, h.shape[-1])
-        index = None if rows is None or len(rows) == len(flat) else rows.index
+        index = None if rows is None else rows.among(len(flat))
         normed = kernels.norm_rows(flat, index, self.weight, self.bias, self.eps)
         return normed if rows is not None else normed.view_as(h)

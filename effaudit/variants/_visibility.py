@@ -25,6 +25,10 @@ class Places:
     def __len__(self) -> int:
         return len(self.index)
 
+    def among(self, n_tokens: int) -> Tensor | None:
+        """`index`, or None where they are all of so many."""
+        return None if len(self) == n_tokens else self.index
+
     def take(self, h: Tensor) -> Tensor:
         """(N, …) of `h` (B, T, …); `h` itself, flattened, where they are all."""
         flat = h.flatten(0, 1)

@@ -19,6 +19,7 @@ from effaudit.variants._blocks import Backbone, Costs, TiedHead, masked_mean, pe
 from effaudit.variants._fixed_routing import RoutedOptions, exit_layers
 from effaudit.variants._knobs import Knob, Knobs
 from effaudit.variants._layers import Block
+from effaudit.variants._linear import is_by_rows
 from effaudit.variants._norm import Norm
 from effaudit.variants._policy import Trial, flags, random_share
 from effaudit.variants._visibility import Rows, Visibility, true_places
@@ -139,7 +140,10 @@ class EarlyExit(Backbone):
         norm = self.norm if is_last else self.exit_norms[layer]
         if self.is_causal:
             tied_head = self.tied_head if is_last else self.exit_heads[layer]
-            logits: Tensor = tied_head(h, self.embed.weight.detach() if is_frozen else self.embed.weight, norm, rows)
+            weight = self.embed.weight.detach() if is_frozen else self.embed.weight
+            is_gathered = rows is not None or h.dim() == 2
+            by_steps = not (is_gathered and is_by_rows(h))
+            logits: Tensor = tied_head(norm(h, rows), weight) if by_steps else tied_head(h, weight, norm, rows)
             return logits
         classifier = self.classifier if is_last else self.exit_classifiers[layer]
         answer: Tensor = classifier(masked_mean(norm(h), mask))
