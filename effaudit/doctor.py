@@ -60,8 +60,8 @@ def survey(sleep: Callable[[float], None] = time.sleep) -> tuple[Finding, ...]:
 
 def _kernels() -> Finding:
     if kernels.library() is not None:
-        whose = "these" if products.is_quicker() else "torch's"
-        value = f"own ones of the variants on one CPU thread, else torch's; products by {whose}, the quicker here"
+        whose = "own" if products.is_quicker() else "torch's"
+        value = f"own ones of the variants on one CPU thread, else torch's; {whose} products are the quicker ones here"
         return Finding("kernels", True, value)
     remedy = "install a C++ compiler, or set CXX, and see that the cache folder can be written"
     return Finding("kernels", True, "torch's alone", reason="the own ones were not compiled", remedy=remedy)

@@ -18,7 +18,7 @@ from effaudit.workload import Batch
 @dataclass(frozen=True)
 class Cost:
     """Seconds of one layer on batches of one size: skipping is linear in the share that runs and in the number of
-    head sets an example, whose matrices are laid out anew."""
+    head sets an example, whose matrices are laid out anew where no kernel takes them as they are."""
 
     fixed: float
     per_share: float
